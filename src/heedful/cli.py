@@ -1,0 +1,334 @@
+"""The command line: one plain function a command. Heavy imports are inside, so that `--help` is instant.
+
+A user's mistake ends as one line on standard error and exit code 2, never as a traceback.
+"""
+
+import contextlib
+import difflib
+import errno
+import functools
+import io
+import itertools
+import json as json_module
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
+
+from heedful.errors import Interrupted, UserError
+
+
+def demo(
+    out: Annotated[Path, arg(metavar="FOLDER")] = Path("demo"),
+    steps: Annotated[int | None, arg(metavar="N")] = None,
+    seed: int = 0,
+    cache: Annotated[Path | None, arg(metavar="FOLDER")] = None,
+) -> None:
+    """Train a small BERT on Python's own documentation in about five minutes, and try it.
+
+    Args:
+        out: Where the model goes.
+        steps: Train for this many steps instead of the usual number.
+        seed: Everything random follows from it.
+        cache: Where prepared text is kept (~/.cache/heedful by default).
+    """
+    from heedful.runs.demo import demo as run
+
+    run(out, steps=steps, seed=seed, cache=cache, say=_say)
+
+
+def pretrain(options: Any) -> None:
+    """Pretrain a BERT from plain text: tokenizer, shards, training, evaluation, a folder anyone can open."""
+    from heedful.runs.pretrain import pretrain as run
+
+    run(options)
+    if os.environ.get("RANK", "0") == "0":
+        _say(f'saved {options.out}; try: heedful fill {options.out} "some text with a [MASK] in it"')
+
+
+def tokenizer(
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")],
+    out: Annotated[Path, arg(metavar="FOLDER")],
+    vocab_size: int = 16000,
+    cased: Annotated[bool, FlagCreatePairsOff] = False,
+    text: Annotated[str | None, arg(metavar="COLUMN")] = None,
+    errors: Literal["strict", "replace"] = "strict",
+    held_out: Annotated[float | None, arg(metavar="SHARE")] = None,
+) -> None:
+    """Train a WordPiece tokenizer and say how well it covers text that it has not seen.
+
+    Args:
+        corpus: Files, folders, globs, or - for standard input.
+        out: Where the tokenizer goes.
+        vocab_size: Tokens in the vocabulary.
+        cased: Keep upper and lower case apart.
+        text: Column that holds the text, for tables.
+        errors: What to do with bytes that are not UTF-8.
+        held_out: Share of the documents to test on (by default 1 to 10 percent).
+    """
+    from heedful.runs.options import TextPart, VocabularyPart
+    from heedful.runs.tokenizer import make
+
+    part = TextPart(text=text, errors=errors, held_out=held_out)
+    for line in make(corpus, part, VocabularyPart(vocab_size=vocab_size, cased=cased), out):
+        _say(line)
+
+
+def prepare(
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")],
+    tokenizer: Annotated[Path, arg(metavar="FOLDER")],
+    out: Annotated[Path, arg(metavar="FOLDER")],
+    text: Annotated[str | None, arg(metavar="COLUMN")] = None,
+    errors: Literal["strict", "replace"] = "strict",
+    held_out: Annotated[float | None, arg(metavar="SHARE")] = None,
+) -> None:
+    """Turn text into shards once, for `heedful pretrain` to use here or on another machine.
+
+    Args:
+        corpus: Files, folders, globs, or - for standard input.
+        tokenizer: Folder of the tokenizer to use (`heedful tokenizer` makes one; a model folder has one).
+        out: Where the shards go.
+        text: Column that holds the text, for tables.
+        errors: What to do with bytes that are not UTF-8.
+        held_out: Share of the documents kept for evaluation (by default 1 to 10 percent).
+    """
+    from heedful.runs.options import TextPart
+    from heedful.runs.shards import make
+
+    _say(make(corpus, TextPart(text=text, errors=errors, held_out=held_out), tokenizer, out))
+
+
+def fill(
+    model: Annotated[Positional[Path], arg(metavar="MODEL")],
+    text: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT")] = (),
+    top: int = 5,
+    json: Annotated[bool, FlagCreatePairsOff] = False,
+) -> None:
+    """Fill the blanks of a text: the most probable words for every [MASK].
+
+    Args:
+        model: A model folder.
+        text: Texts with [MASK] in them; without any, lines from standard input.
+        top: Candidates to show for each blank.
+        json: One JSON object a text.
+    """
+    from heedful.predict import load
+
+    predictor = load(model)
+    for chunk in _chunks(text or _lines()):
+        for one, blanks in zip(chunk, predictor.fill(chunk, top), strict=True):
+            if json:
+                found = [[candidate._asdict() for candidate in blank] for blank in blanks]
+                _say(json_module.dumps({"text": one, "blanks": found}, ensure_ascii=False))
+                continue
+            _say(one)
+            for number, blank in enumerate(blanks, 1):
+                if len(blanks) > 1:
+                    _say(f"  blank {number}")
+                for candidate in blank:
+                    _say(f"  {candidate.probability:6.1%}  {candidate.token}")
+
+
+def info(
+    model: Annotated[Positional[Path], arg(metavar="MODEL")],
+    json: Annotated[bool, FlagCreatePairsOff] = False,
+) -> None:
+    """Describe a model folder.
+
+    Args:
+        model: A model folder.
+        json: As one JSON object.
+    """
+    from heedful.runs.info import describe
+
+    _facts(describe(model), json=json)
+
+
+def plot(
+    folder: Annotated[Positional[Path], arg(metavar="FOLDER")],
+    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+) -> None:
+    """Draw a run's curves.
+
+    Args:
+        folder: The folder of a run, finished or not.
+        out: The picture, png, svg or pdf (FOLDER/curves.png by default).
+    """
+    from heedful.runs.pictures import curves
+
+    path = out or folder / "curves.png"
+    curves(folder, path)
+    _say(f"drew {path}")
+
+
+def doctor(json: Annotated[bool, FlagCreatePairsOff] = False) -> None:
+    """Say what this machine offers: versions, processor, memory, GPU, safe precision, missing parts.
+
+    Args:
+        json: As one JSON object.
+    """
+    from heedful.runs.doctor import examine
+
+    _facts(examine(), json=json)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    command.__name__: command for command in (demo, pretrain, tokenizer, prepare, fill, info, plot, doctor)
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command; exit with 0, with 2 for a user's mistake, with 130 when interrupted."""
+    try:
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+    except UserError as error:
+        _fail(str(error), 2)
+    except Interrupted as stop:
+        _fail(str(stop), 130)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has enough
+        sys.exit(0)
+    except OSError as error:
+        _fail(_os_trouble(error), 2)
+    sys.exit(0)
+
+
+def _run(arguments: list[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        _say(_overview())
+        return
+    if arguments[0] == "--version":
+        import heedful
+
+        _say(f"heedful {heedful.__version__}")
+        return
+    name, *rest = arguments
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        raise UserError(
+            f"there is no command {name!r}; {f'did you mean {near[0]!r}?' if near else 'see heedful --help'}"
+        )
+    if name == "pretrain":
+        pretrain(_pretrain_options(rest))
+    else:
+        _parse(_deferred(COMMANDS[name]), name, rest)()
+
+
+def _pretrain_options(arguments: list[str]) -> Any:
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
+    from heedful.runs.options import RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe
+
+    recipe = _value(arguments, "--recipe")
+    out = _value(arguments, "--out")
+    base = Recipe()
+    if recipe is not None:
+        base = load_recipe(recipe)
+    elif "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
+        base = read_recipe(Path(out) / RUN_FILE)
+    # MISSING keeps --out required although the rest has defaults.
+    from tyro import MISSING
+
+    return _parse(PretrainOptions, "pretrain", arguments, default=PretrainOptions(settings=base, out=MISSING))
+
+
+def _value(arguments: list[str], flag: str) -> str | None:
+    """What stands behind a flag."""
+    for number, argument in enumerate(arguments):
+        if argument == flag and number + 1 < len(arguments):
+            return arguments[number + 1]
+        if argument.startswith(f"{flag}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _parse(target: Callable[..., Any], name: str, arguments: list[str], **options: Any) -> Any:
+    """What the user typed as the target's arguments; tyro's explanation of a mistake becomes one line."""
+    import tyro
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                target, args=arguments, prog=f"heedful {name}", config=(OmitArgPrefixes,), **options
+            )
+    except SystemExit as stop:
+        if stop.code:
+            raise UserError(f"{_one_line(said.getvalue())}; see heedful {name} --help") from None
+        raise
+
+
+def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """The command with its arguments, to be called once they are known to be right."""
+
+    @functools.wraps(command)
+    def bind(*arguments: Any, **named: Any) -> Callable[[], None]:
+        return functools.partial(command, *arguments, **named)
+
+    return bind
+
+
+def _one_line(box: str) -> str:
+    """The text of tyro's box: its first part, and the option that was perhaps meant."""
+    lines = [line.strip("│╭╰╮╯─ ") for line in box.splitlines()[1:]]
+    rules = [number for number, line in enumerate(box.splitlines()[1:]) if "──" in line]
+    first = " ".join(line for line in lines[: rules[0] if rules else None] if line)
+    meant = re.search(r"Perhaps you meant:\W+(--[\w-]+)", box)
+    return f"{first.rstrip('.')}; did you mean {meant[1]}?" if meant else first.rstrip(".")
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [
+        f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()
+    ]
+    head = "heedful trains, looks into and serves attention models on a modest budget.\n\nusage: heedful COMMAND …\n"
+    return "\n".join([head, *lines, "", "heedful COMMAND --help says what a command takes."])
+
+
+def _os_trouble(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"the disk is full{where}; free some space, or choose another folder: what was saved before is intact"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"this may not be written or read{where}; choose another folder, or mend its permissions"
+    return f"{error.strerror or error}{where}"
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print("heedful:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(code)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _facts(facts: list[tuple[str, str]], *, json: bool) -> None:
+    if json:
+        _say(json_module.dumps(dict(facts), ensure_ascii=False, indent=2))
+        return
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        _say(f"{name:<{width}}  {value}")
+
+
+def _lines() -> Iterator[str]:
+    try:
+        yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"standard input is not UTF-8 ({error.reason} at byte {error.start}); convert it first"
+        ) from None
+
+
+def _chunks(texts: Iterable[str], size: int = 64) -> Iterator[list[str]]:
+    """A few texts at a time: standard input is answered as it comes."""
+    waiting = iter(texts)
+    while chunk := list(itertools.islice(waiting, 1 if sys.stdin.isatty() else size)):
+        yield chunk

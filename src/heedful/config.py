@@ -1,0 +1,114 @@
+"""TOML to frozen dataclasses and back. An unknown key is an error that suggests the right one.
+
+Knows nothing of what the fields mean: the dataclasses check themselves.
+"""
+
+import difflib
+import json
+import tomllib
+import types
+import typing
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+from heedful.errors import UserError
+
+T = TypeVar("T")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as tables."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}") from None
+
+
+def to_toml(value: Any) -> str:
+    """A dataclass as TOML; fields that are None are left out, nested dataclasses become tables."""
+    plain, tables = [], []
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if is_dataclass(content):
+            tables.append(f"\n[{field.name}]\n{to_toml(content)}")
+        elif content is not None:
+            plain.append(f"{field.name} = {_literal(content)}\n")
+    return "".join(plain + tables)
+
+
+def from_tables(cls: type[T], tables: dict[str, Any], origin: str, base: T | None = None) -> T:
+    """A dataclass from TOML tables; what they do not say comes from the base, or is the default."""
+    hints = typing.get_type_hints(cls)
+    known = {field.name: field for field in fields(cls)}  # pyrefly: ignore
+    values = {} if base is None else {name: getattr(base, name) for name in known}
+    for key, content in tables.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise UserError(f"{origin}: unknown key {key!r}; {hint}")
+        kind = hints[key]
+        if is_dataclass(kind):
+            if not isinstance(content, dict):
+                raise UserError(f"{origin}: {key!r} must be a table [{key}]")
+            values[key] = from_tables(kind, content, f"{origin} [{key}]", values.get(key))  # pyrefly: ignore
+        else:
+            values[key] = _checked(content, kind, f"{origin}: {key}")
+    missing = [
+        name
+        for name, field in known.items()
+        if name not in values and field.default is MISSING and field.default_factory is MISSING
+    ]
+    if missing:
+        raise UserError(f"{origin}: the key {missing[0]!r} is missing")
+    return cls(**values)
+
+
+def differences(one: Any, other: Any, prefix: str = "") -> list[str]:
+    """The names of the fields in which two dataclasses of a kind differ."""
+    found = []
+    for field in fields(one):
+        left, right = getattr(one, field.name), getattr(other, field.name)
+        if is_dataclass(left):
+            found += differences(left, right, f"{prefix}{field.name}.")
+        elif left != right:
+            found.append(prefix + field.name)
+    return found
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def _checked(content: Any, kind: Any, origin: str) -> Any:
+    """The content as the kind of value that the field takes."""
+    origin_kind = get_origin(kind)
+    if origin_kind in (types.UnionType, typing.Union):
+        kinds = [one for one in get_args(kind) if one is not type(None)]
+        return _checked(content, kinds[0], origin)
+    if origin_kind is typing.Literal:
+        if content in get_args(kind):
+            return content
+        raise UserError(f"{origin} is {content!r}; choose from {', '.join(map(str, get_args(kind)))}")
+    if origin_kind is tuple:
+        if isinstance(content, list):
+            return tuple(_checked(item, get_args(kind)[0], origin) for item in content)
+        raise UserError(f"{origin} is {content!r} but must be a list")
+    if kind is float and isinstance(content, int) and not isinstance(content, bool):
+        return float(content)
+    if kind is Path and isinstance(content, str):
+        return Path(content)
+    if type(content) is not kind:
+        raise UserError(f"{origin} is {content!r} but must be {_NOUNS.get(kind, kind.__name__)}")
+    return content
+
+
+_NOUNS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a path"}

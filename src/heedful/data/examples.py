@@ -1,0 +1,139 @@
+"""Which tokens make up each pretraining example of an epoch: pairs for next-sentence prediction, or singles.
+
+An example is made of contiguous ranges of the shards' tokens, so a whole epoch is a small table of numbers,
+planned for all documents at once. Follows BERT's own procedure: sentences fill the length, one example in
+ten is short on purpose, a pair that is too long loses tokens of its longer half at either end.
+
+Shapes: E examples, S sentences, C documents.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.errors import UserError
+
+SHORT = 0.1
+"""The share of examples with a random shorter length."""
+
+
+class Examples(NamedTuple):
+    """Ranges of tokens, each (E,) int64. A single sequence has an empty B."""
+
+    a_start: np.ndarray
+    a_stop: np.ndarray
+    b_start: np.ndarray
+    b_stop: np.ndarray
+    unrelated: np.ndarray
+    """1 where B is from another document, 0 where it follows A."""
+
+    def take(self, index: np.ndarray | slice) -> "Examples":
+        """Some of the examples."""
+        return Examples(*(column[index] for column in self))
+
+
+def plan_pairs(
+    sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator
+) -> Examples:
+    """Pairs of at most length - 3 tokens ([CLS] and two [SEP] come on top), half of them true successors.
+
+    `sentences` (S + 1,) are token offsets, `documents` (C + 1,) sentence offsets. Documents advance side by
+    side, each round making one pair of every document that has sentences left. What a pair with a foreign B
+    leaves of its document comes in the next round. Where a single sentence is left, B can only be foreign;
+    the other pairs make up for it, so that the halves stay halves as far as the documents allow.
+    """
+    if len(documents) < 3:
+        raise UserError(
+            "next-sentence prediction needs at least two documents; separate documents by a blank line, "
+            "or train without it (--no-nsp)"
+        )
+    if documents[-1] == len(documents) - 1:
+        raise UserError(
+            "next-sentence prediction needs documents of two sentences or more, and every document here is a "
+            "single one; train without it (--no-nsp)"
+        )
+    room = length - 3
+    count = len(documents) - 1
+    position = documents[:-1].copy()  # the next sentence of each document
+    rounds: list[Examples] = []
+    true_pairs = pairs = 0
+    while len(active := np.flatnonzero(position < documents[1:])):
+        first, end = position[active], documents[active + 1]
+        target = _targets(len(active), room, rng)
+        chunk_end = np.clip(np.searchsorted(sentences, sentences[first] + target), first + 1, end)
+        a_end = first + rng.integers(1, np.maximum(chunk_end - first, 2))
+        wanted = (pairs + len(active)) // 2 - true_pairs
+        follows = _choose(chunk_end - first >= 2, wanted, rng)
+
+        other = rng.integers(count - 1, size=len(active))
+        other += other >= active
+        begin, other_end = documents[other], documents[other + 1]
+        begin = rng.integers(begin, other_end)
+        b_target = np.maximum(target - (sentences[a_end] - sentences[first]), 1)
+        b_end = np.clip(np.searchsorted(sentences, sentences[begin] + b_target), begin + 1, other_end)
+
+        chunk = Examples(
+            sentences[first],
+            sentences[a_end],
+            sentences[np.where(follows, a_end, begin)],
+            sentences[np.where(follows, chunk_end, b_end)],
+            (~follows).astype(np.int64),
+        )
+        rounds.append(_truncated(chunk, room, rng))
+        position[active] = np.where(follows, chunk_end, a_end)
+        pairs += len(active)
+        true_pairs += int(follows.sum())
+    return Examples(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
+
+
+def plan_singles(
+    sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator
+) -> Examples:
+    """Full sequences of at most length - 2 tokens; every token of every document is in exactly one.
+
+    Whole sentences of one document fill a sequence; a sentence that is too long goes on in the next one.
+    """
+    room = length - 2
+    stop = sentences[documents[1:]]
+    position = sentences[documents[:-1]].copy()  # the next token of each document
+    rounds: list[Examples] = []
+    while len(active := np.flatnonzero(position < stop)):
+        first = position[active]
+        latest = np.minimum(first + _targets(len(active), room, rng), stop[active])
+        whole = sentences[np.searchsorted(sentences, latest, side="right") - 1]  # the last sentence that fits
+        end = np.where(whole > first, whole, latest)
+        nothing = np.zeros_like(first)
+        rounds.append(Examples(first, end, nothing, nothing, nothing))
+        position[active] = end
+    return Examples(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
+
+
+def _targets(count: int, room: int, rng: np.random.Generator) -> np.ndarray:
+    short = rng.random(count) < SHORT
+    return np.where(short, rng.integers(min(2, room), room + 1, size=count), room)
+
+
+def _choose(eligible: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
+    """As many of the eligible as wanted, or all of them."""
+    chosen = np.zeros(len(eligible), bool)
+    candidates = rng.permutation(np.flatnonzero(eligible))
+    chosen[candidates[: max(wanted, 0)]] = True
+    return chosen
+
+
+def _truncated(pairs: Examples, room: int, rng: np.random.Generator) -> Examples:
+    """Take tokens from the longer half, one by one at either end, until the pair fits."""
+    a, b = pairs.a_stop - pairs.a_start, pairs.b_stop - pairs.b_start
+    excess = np.maximum(a + b - room, 0)
+    uneven = np.minimum(excess, np.abs(a - b))  # until the halves are equal, the longer one pays alone
+    rest = excess - uneven
+    a_cut = np.where(a > b, uneven, 0) + rest // 2
+    b_cut = np.where(a > b, 0, uneven) + (rest + 1) // 2
+    a_front, b_front = rng.binomial(a_cut, 0.5), rng.binomial(b_cut, 0.5)
+    return Examples(
+        pairs.a_start + a_front,
+        pairs.a_stop - (a_cut - a_front),
+        pairs.b_start + b_front,
+        pairs.b_stop - (b_cut - b_front),
+        pairs.unrelated,
+    )

@@ -1,0 +1,140 @@
+"""The order of the data: seeded, resumable, split by rank, filled to a token budget.
+
+The stream of batches is a function of the seed alone. Every rank walks the whole stream and makes only its
+own batches, so that the tokens of an epoch are seen once however many ranks there are, and a position is two
+numbers.
+
+Shapes: B sequences, N tokens, M masked tokens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.data.batch import PretrainingBatch
+from heedful.data.examples import Examples, plan_pairs, plan_singles
+from heedful.data.masking import mask_tokens
+from heedful.data.shards import Split
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import UserError
+
+
+class Position(NamedTuple):
+    """A place in the stream of batches."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Pretraining batches of one split."""
+
+    split: Split
+    tokenizer: Tokenizer
+    length: int
+    batch_tokens: int
+    """No batch has more."""
+    nsp: bool
+    mask_rate: float
+    whole_words: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens < self.length:
+            raise UserError(
+                f"batch_tokens {self.batch_tokens} is less than one sequence of {self.length}; "
+                f"try {32 * self.length}, or a shorter --length"
+            )
+
+    def stream(
+        self, position: Position = Position(), rank: int = 0, ranks: int = 1
+    ) -> Iterator[tuple[Position, PretrainingBatch]]:
+        """Batches from the position on, without end, each with the position after it and its peers'.
+
+        The ranks take turns: whoever starts at the same position gets the batches in between.
+        """
+        turn, mine = 0, None
+        while True:
+            examples, bounds = self.epoch(position.epoch)
+            for batch in range(position.batch, len(bounds) - 1):
+                if turn == rank:
+                    mine = self._batch(
+                        examples.take(slice(bounds[batch], bounds[batch + 1])), position.epoch, batch
+                    )
+                turn = (turn + 1) % ranks
+                if turn == 0:
+                    assert mine is not None
+                    yield Position(position.epoch, batch + 1), mine
+            position = Position(position.epoch + 1)
+
+    def once(self, most_tokens: int) -> Iterator[PretrainingBatch]:
+        """The batches of epoch 0 until there were most_tokens: for evaluation, the same every time."""
+        examples, bounds = self.epoch(0)
+        tokens = 0
+        for batch in range(len(bounds) - 1):
+            made = self._batch(examples.take(slice(bounds[batch], bounds[batch + 1])), 0, batch)
+            yield made
+            tokens += len(made.ids)
+            if tokens >= most_tokens:
+                return
+
+    def epoch(self, epoch: int) -> tuple[Examples, np.ndarray]:
+        """An epoch's examples in their order, and the bounds of its batches among them."""
+        rng = np.random.default_rng([self.seed, epoch])
+        plan = plan_pairs if self.nsp else plan_singles
+        examples = plan(self.split.sentences, self.split.documents, self.length, rng)
+        examples = examples.take(rng.permutation(len(examples.a_start)))
+        ends = np.cumsum(self._lengths(examples))
+        bounds = [0]
+        while bounds[-1] < len(ends):
+            before = ends[bounds[-1] - 1] if bounds[-1] else 0
+            bounds.append(int(np.searchsorted(ends, before + self.batch_tokens, side="right")))
+        return examples, np.array(bounds)
+
+    def _lengths(self, examples: Examples) -> np.ndarray:
+        special = 3 if self.nsp else 2
+        return examples.a_stop - examples.a_start + examples.b_stop - examples.b_start + special
+
+    def _batch(self, examples: Examples, epoch: int, batch: int) -> PretrainingBatch:
+        clean, segments, sequences, offsets = self._packed(examples)
+        ids, positions, labels = mask_tokens(
+            clean,
+            sequences,
+            special=self.tokenizer.special,
+            mask_id=self.tokenizer.mask,
+            rng=np.random.default_rng([self.seed, epoch, batch]),
+            rate=self.mask_rate,
+            continues=self.tokenizer.continues if self.whole_words else None,
+        )
+        return PretrainingBatch(
+            ids=ids,
+            segments=segments,
+            offsets=offsets.astype(np.int32),
+            longest=int(np.diff(offsets).max()),
+            positions=positions,
+            labels=labels,
+            unrelated=examples.unrelated if self.nsp else None,
+        )
+
+    def _packed(self, examples: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """[CLS] A [SEP], then B [SEP] if there are pairs: ids (N,), segments (N,), sequences (N,), offsets (B + 1,)."""
+        lengths = self._lengths(examples)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        sequences = np.repeat(np.arange(len(lengths)), lengths)
+        column = np.arange(offsets[-1]) - offsets[sequences]  # the place in its own sequence
+        a_length = examples.a_stop - examples.a_start
+        first_sep = (1 + a_length)[sequences]
+        in_b = column > first_sep
+        source = np.where(
+            in_b,
+            examples.b_start[sequences] + column - first_sep - 1,
+            examples.a_start[sequences] + column - 1,
+        )
+        last = column == (lengths - 1)[sequences]
+        is_text = (column > 0) & (column != first_sep) & ~last
+        ids = np.where(column == 0, self.tokenizer.cls, self.tokenizer.sep)
+        ids[is_text] = self.split.tokens[source[is_text]]
+        return ids.astype(np.int64), in_b.astype(np.int64), sequences, offsets

@@ -1,0 +1,410 @@
+"""Raw text as documents: txt, jsonl, csv, tsv and parquet, plain or packed as gz, xz or zst.
+
+A document is a list of sentences in the order in which they were written. Everything streams: memory does not
+grow with the files. What is wrong with a file is told with its name and line, and with what to do about it.
+The module knows nothing of tokens or models, and remembers nothing between calls.
+"""
+
+import csv
+import difflib
+import glob
+import gzip
+import itertools
+import json
+import lzma
+import os
+import re
+import shutil
+import tempfile
+import unicodedata
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from heedful.data.sentences import split_sentences
+from heedful.errors import UserError
+
+TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
+PACKINGS = (".gz", ".xz", ".zst")
+SUFFIXES = tuple(kind + packing for kind in (".txt", ".text", ".md", *TABLES) for packing in ("", *PACKINGS))
+"""How the names end that a folder is searched for. A file given by name may end as it likes."""
+
+DOCUMENT_SENTENCES = 512
+"""The most sentences of a document; more go on as a new one, so that a book streams too."""
+
+MAX_LINE = 16 << 20
+"""The most bytes of a line."""
+
+PARAGRAPH = 300
+"""A line of more characters is taken for a paragraph and split into sentences."""
+
+USUAL_COLUMNS = (
+    *("text", "sentence", "content", "document", "body", "review", "comment", "title", "paragraph"),
+    *("텍스트", "문장", "본문", "내용"),
+)
+
+Row = tuple[int, dict[str, object]]
+
+_OPEN = {"": Path.open, ".gz": gzip.open, ".xz": lzma.open}
+_CHUNK = 1 << 20
+_HEAD = 64 << 10
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How text is read."""
+
+    text: str | None = None
+    """Column that holds the text, for tables. Found by itself when its name is usual."""
+    errors: Literal["strict", "replace"] = "strict"
+    """What to do with bytes that are not UTF-8."""
+
+    def __post_init__(self) -> None:
+        if self.errors not in ("strict", "replace"):
+            raise UserError(f"errors {self.errors!r} is not known; try strict or replace")
+
+
+def expand(inputs: Sequence[str]) -> list[Path]:
+    """The files that files, folders and globs name: each once, in the order given, a folder's sorted."""
+    if not inputs or not all(inputs):
+        raise UserError("no text was given, or an empty name; name a file, a folder or a glob")
+    files: dict[Path, Path] = {}
+    for given in inputs:
+        for file in _expand(given):
+            # Two ways to write one path are one file: text read twice would weigh double.
+            files.setdefault(file.resolve(), file)
+    return list(files.values())
+
+
+def spool(stream: BinaryIO, folder: Path) -> Path:
+    """Keep standard input as a file in `folder`, since the data path reads its input more than once."""
+    file = folder / "stdin.txt"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with file.open("wb") as kept:
+            shutil.copyfileobj(stream, kept, _CHUNK)
+        if file.stat().st_size:
+            return file
+        file.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}; choose a folder with room") from error
+    raise UserError("standard input is empty; pipe text into it or name a file instead of -")
+
+
+def documents(files: Iterable[Path], options: TextOptions) -> Iterator[list[str]]:
+    """The documents of all files in order; each a non-empty list of non-empty sentences."""
+    files = list(files)
+    empty = True
+    for file in files:
+        table = _kind(file)[0] in TABLES
+        for document in _table_documents(file, options) if table else _text_documents(file, options):
+            empty = False
+            yield document
+    if empty:
+        names = ", ".join(map(str, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+        raise UserError(f"{names} {'holds' if len(files) == 1 else 'hold'} no text; give a file that does")
+
+
+def records(file: Path, options: TextOptions) -> Iterator[Row]:
+    """The rows of a table with their numbers: the line a row starts at, or for parquet the row's place."""
+    return _rows(file, options, only_text=False)
+
+
+def _expand(given: str) -> list[Path]:
+    path = Path(given)
+    with _reading(path):
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _folder(path)
+        if path.exists():
+            raise UserError(
+                f"{given} is no plain file, and text is read more than once; pipe it into - instead"
+            )
+        if any(c in given for c in "*?["):
+            # Path.glob takes no absolute pattern.
+            names = sorted(glob.glob(given, recursive=True))  # noqa: PTH207
+            if files := [file for name in names if (file := Path(name)).is_file()]:
+                return files
+            raise UserError(f"no file matches {given}; check the pattern and the folder it starts from")
+        if not path.parent.is_dir():
+            raise UserError(f"{given} does not exist, nor does the folder {path.parent}; check the path")
+        near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    way_out = f"did you mean {path.parent / near[0]}?" if near else "name a file, a folder or a glob"
+    raise UserError(f"{given} does not exist; {way_out}")
+
+
+def _folder(folder: Path) -> list[Path]:
+    def fail(error: OSError) -> None:
+        raise error  # os.walk would pass over a folder that it may not open
+
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        shown = (name for name in names if not name.startswith(".") and name.lower().endswith(SUFFIXES))
+        found += [file for name in shown if (file := Path(parent, name)).is_file()]
+    if not found:
+        ends = f"{' '.join(SUFFIXES[:: len(PACKINGS) + 1])}, each with or without {' '.join(PACKINGS)}"
+        raise UserError(f"{folder} holds no text; the files read end in {ends}")
+    return sorted(found)
+
+
+def _kind(file: Path) -> tuple[str, str]:
+    """How a file is read and how it is packed: (".csv", ".gz"). What is not known is plain text."""
+    suffixes = [suffix.lower() for suffix in file.suffixes]
+    packing = suffixes.pop() if suffixes and suffixes[-1] in PACKINGS else ""
+    return (suffixes[-1] if suffixes and suffixes[-1] in TABLES else ".txt"), packing
+
+
+def _text_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
+    document: list[str] = []
+    for _, line in _lines(file, options):
+        if sentences := _sentences(line):
+            document += sentences
+            while len(document) >= DOCUMENT_SENTENCES:
+                yield document[:DOCUMENT_SENTENCES]
+                del document[:DOCUMENT_SENTENCES]
+        elif document:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def _table_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
+    column = options.text
+    for number, row in _rows(file, options, only_text=True):
+        where = f"{file}:{number}"
+        if column is None or column not in row:
+            column = _text_column(where, list(row), column)
+        text = row[column]
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise UserError(f"{where}: {column} is {text!r:.40}, not text; choose another with --text COLUMN")
+        sentences = [sentence for line in text.splitlines() for sentence in _sentences(line)]
+        for start in range(0, len(sentences), DOCUMENT_SENTENCES):
+            yield sentences[start : start + DOCUMENT_SENTENCES]
+
+
+def _sentences(line: str) -> list[str]:
+    line = " ".join(line.split())
+    if len(line) > PARAGRAPH:
+        return split_sentences(line)
+    return [line] if line else []
+
+
+def _text_column(where: str, columns: list[str], wanted: str | None) -> str:
+    if wanted is None:
+        folded = {column.casefold(): column for column in reversed(columns)}
+        usual = (folded[name] for name in USUAL_COLUMNS if name in folded)
+        if column := next(usual, None):
+            return column
+    elif wanted in columns:
+        return wanted
+    missing = "no column is known to hold the text" if wanted is None else f"there is no column {wanted}"
+    there = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
+    raise UserError(f"{where}: {missing}; name one with --text COLUMN, of: {there or 'none'}")
+
+
+def _rows(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]:
+    match _kind(file)[0]:
+        case ".jsonl":
+            return _jsonl(file, options)
+        case ".csv":
+            return _under_header(file, _csv(file, options), "put quotes around a field that holds a comma")
+        case ".tsv":
+            fields = ((number, line.split("\t")) for number, line in _lines(file, options) if line)
+            return _under_header(file, fields, "write a tab inside a field as a space")
+        case ".parquet":
+            return _parquet(file, options, only_text=only_text)
+    raise UserError(f"{file} is not a table; give a file that ends in {' '.join(TABLES)}")
+
+
+def _jsonl(file: Path, options: TextOptions) -> Iterator[Row]:
+    for number, line in _lines(file, options):
+        if not line or line.isspace():
+            continue
+        where = f"{file}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"{error.msg} at {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            raise UserError(f"{where}: not valid JSON ({reason}); write one object a line") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: {line:.40} is not an object; write one object a line")
+        yield number, {key: _clean(where, value, options) for key, value in row.items()}
+
+
+def _csv(file: Path, options: TextOptions) -> Iterator[tuple[int, list[str]]]:
+    # The limit is the interpreter's, hence never lowered.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
+    # Strict, since a quote left open would else swallow the rest of the file.
+    rows = csv.reader((line + "\n" for _, line in _lines(file, options)), strict=True)
+    number = 1
+    try:
+        for fields in rows:
+            if fields:
+                yield number, fields
+            number = rows.line_num + 1
+    except csv.Error as error:
+        way_out = "close each quote, and double those inside a field"
+        raise UserError(f"{file}:{number}: not valid CSV ({error}); {way_out}") from error
+
+
+def _under_header(file: Path, rows: Iterator[tuple[int, list[str]]], way_out: str) -> Iterator[Row]:
+    first, header = next(rows, (0, []))
+    _check_unique(f"{file}:{first}", header)
+    for number, fields in rows:
+        if len(fields) != len(header):
+            raise UserError(f"{file}:{number}: {len(fields)} fields under {len(header)} columns; {way_out}")
+        yield number, dict(zip(header, fields, strict=True))
+
+
+def _parquet(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    packed = bool(_kind(file)[1])
+    number = 0
+    with _reading(file), tempfile.TemporaryFile() if packed else file.open("rb") as source:
+        if packed:  # parquet is read from its end, which a packed stream does not have at hand
+            source.writelines(_chunks(file))
+            source.seek(0)
+        try:
+            table = pyarrow.parquet.ParquetFile(source, buffer_size=_CHUNK)
+            columns = table.schema_arrow.names
+            _check_unique(str(file), columns)
+            if only_text:
+                columns = [_text_column(str(file), columns, options.text)]
+            for batch in table.iter_batches(batch_size=256, columns=columns, use_threads=False):
+                for row in batch.to_pylist():
+                    number += 1
+                    where = f"{file}:{number}"
+                    yield number, {key: _clean(where, value, options) for key, value in row.items()}
+        except pyarrow.ArrowException as error:
+            raise OSError(error) from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file}: text after row {number} is not UTF-8; write the file again") from error
+
+
+def _check_unique(where: str, columns: list[str]) -> None:
+    if twice := [column for column in columns if columns.count(column) > 1]:
+        raise UserError(f"{where}: the column {twice[0]!r} is there twice; rename one of the two")
+
+
+def _clean(where: str, value: object, options: TextOptions) -> object:
+    """A value whose text is as that of a plain file: escapes can hide what the bytes do not show."""
+    if not isinstance(value, str):
+        return value
+    if "\0" in value or _SURROGATE.search(value):
+        if options.errors == "strict":
+            raise UserError(f"{where}: a NUL or half a character; mend it or go on with --errors replace")
+        value = _SURROGATE.sub("\ufffd", value.replace("\0", ""))
+    return unicodedata.normalize("NFC", value)
+
+
+def _lines(file: Path, options: TextOptions) -> Iterator[tuple[int, str]]:
+    """The lines of a file without their ends, in NFC, numbered from 1."""
+    number, seen, pending = 1, 0, b""
+    for chunk in itertools.chain(_chunks(file), [b""]):
+        if 0 <= chunk.find(b"\0") < _HEAD - seen:
+            raise UserError(
+                f"{file} looks like binary data, not text; give UTF-8 text (iconv makes it from UTF-16), "
+                f"or let the name say what it is: {' '.join(PACKINGS)} .parquet"
+            )
+        pending += chunk if seen else chunk.removeprefix(b"\xef\xbb\xbf")
+        seen += len(chunk)
+        # Whole blocks are decoded at once, which is what makes this fast. A last "\r" may be half of "\r\n".
+        end = max(pending.rfind(b"\n"), pending.rfind(b"\r", 0, -1)) + 1 if chunk else len(pending)
+        block, pending = pending[:end], pending[end:]
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        _check_length(file, number, block)
+        lines = _decode(file, number, block, options).split("\n")
+        if not lines[-1]:
+            lines.pop()
+        yield from enumerate(lines, number)
+        number += len(lines)
+        _check_length(file, number, pending)
+
+
+def _check_length(file: Path, number: int, data: bytes) -> None:
+    """Refuse a first line that is too long. Later lines are not: a chunk is shorter than the limit."""
+    if len(data) > MAX_LINE and data.find(b"\n", 0, MAX_LINE + 1) < 0:
+        size = f"{MAX_LINE >> 20} MiB"
+        raise UserError(f"{file}:{number}: a line of over {size}; put line breaks between sentences")
+
+
+def _decode(file: Path, number: int, block: bytes, options: TextOptions) -> str:
+    """The text of the lines from `number` on."""
+    if (nul := block.find(b"\0")) >= 0:
+        if options.errors == "strict":
+            line = number + block.count(b"\n", 0, nul)
+            raise UserError(f"{file}:{line}: a NUL byte; remove it or go on with --errors replace")
+        block = block.replace(b"\0", b"")
+    try:
+        text = block.decode(errors=options.errors)
+    except UnicodeDecodeError as error:
+        line = number + block.count(b"\n", 0, error.start)
+        raise UserError(
+            f"{file}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
+            "convert the file (iconv -f CP949 -t UTF-8) or go on with --errors replace"
+        ) from error
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    """The bytes of a file, unpacked, in chunks of `_CHUNK` but for the last."""
+    packing = _kind(file)[1]
+    with _reading(file):
+        if packing == ".zst":
+            yield from _unpack_zst(file)
+        else:
+            with _OPEN[packing](file, "rb") as stream:
+                yield from iter(partial(stream.read, _CHUNK), b"")
+
+
+def _unpack_zst(file: Path) -> Iterator[bytes]:
+    # Not through zstandard's stream_reader, which takes a file cut short for a whole one.
+    import zstandard
+
+    frame = None
+    ready = bytearray()
+    with file.open("rb") as raw:
+        # 512 bytes unpack to at most 16 MiB, so that memory stays small whatever they hold.
+        while piece := raw.read(512):
+            while piece:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    ready += frame.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise OSError(error) from error
+                piece = frame.unused_data  # of the next frame
+                frame = None if frame.eof else frame
+            while len(ready) >= _CHUNK:
+                yield bytes(ready[:_CHUNK])
+                del ready[:_CHUNK]
+    if frame:
+        raise EOFError("it ends inside a frame")
+    if ready:
+        yield bytes(ready)
+
+
+@contextmanager
+def _reading(file: Path) -> Generator[None, None, None]:
+    """Turn what the system and the unpackers raise into a user's error."""
+    try:
+        yield
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        # Unpackers raise OSError too, but without a number.
+        if isinstance(error, OSError) and error.errno:
+            way_out = "check that it is there and that you may read it"
+            raise UserError(f"cannot read {error.filename or file}: {error.strerror}; {way_out}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{file} is damaged or cut short ({reason}); fetch or write it again") from error

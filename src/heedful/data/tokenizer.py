@@ -1,0 +1,208 @@
+"""WordPiece (Devlin et al. 2018, section 3), trained and run by `tokenizers`, kept in one `tokenizer.json`.
+
+Text becomes NFC and stays so: Hangul is never taken apart into jamo, and accents are letters. Special tokens
+typed by a person are text; only this module puts real ones into a sequence.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from heedful.durable import write_file
+from heedful.errors import UserError
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUES = "##"
+
+
+class Tokenizer:
+    """Text to ids and back. Holds no settings of its own: everything is in the tokenizer.json it stands for."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, origin: str = "the tokenizer") -> None:
+        missing = [token for token in SPECIAL if backend.token_to_id(token) is None]
+        if missing:
+            raise UserError(f"{origin} lacks the special tokens {', '.join(missing)}; BERT needs all five")
+        backend.no_padding()
+        backend.no_truncation()
+        backend.encode_special_tokens = True  # "[SEP]" in a text is text
+        self.backend = backend
+        self.pad, self.unk, self.cls, self.sep, self.mask = (backend.token_to_id(token) for token in SPECIAL)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids."""
+        return self.backend.get_vocab_size()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Differs whenever any text might get other ids."""
+        return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """The token of each id."""
+        ids = self.backend.get_vocab()
+        return sorted(ids, key=ids.__getitem__)
+
+    @cached_property
+    def continues(self) -> np.ndarray:
+        """(V,) True where a token continues the word before it."""
+        return np.array([token.startswith(CONTINUES) for token in self.vocabulary])
+
+    @cached_property
+    def special(self) -> np.ndarray:
+        """(V,) True at the five special tokens."""
+        special = np.zeros(self.vocab_size, bool)
+        special[[self.pad, self.unk, self.cls, self.sep, self.mask]] = True
+        return special
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, on all cores, without special tokens."""
+        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; special tokens are left out."""
+        return self.backend.decode(ids, skip_special_tokens=True)
+
+
+def train(sentences: Iterable[str], vocab_size: int, *, cased: bool = False) -> Tokenizer:
+    """A WordPiece tokenizer of exactly vocab_size tokens for the text."""
+    if vocab_size <= len(SPECIAL):
+        raise UserError(
+            f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000"
+        )
+    backend = _pipeline(models.WordPiece(unk_token=UNK), cased=cased)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL),
+        limit_alphabet=max(1000, vocab_size // 4),  # Korean alone has some 2,500 syllables in use
+        continuing_subword_prefix=CONTINUES,
+        show_progress=False,
+    )
+    backend.train_from_iterator(sentences, trainer)
+    _post_process(backend)
+    got = backend.get_vocab_size()
+    if got < vocab_size:
+        raise UserError(
+            f"a vocabulary of {vocab_size} is larger than this text supports ({got} pieces); "
+            f"use --vocab-size {got // 100 * 100 or got} or more text"
+        )
+    if got > vocab_size:
+        raise UserError(
+            f"vocab_size {vocab_size} is smaller than the text's alphabet ({got}); use --vocab-size {2 * got}"
+        )
+    return Tokenizer(backend)
+
+
+def load(folder: str | Path) -> Tokenizer:
+    """The tokenizer of a folder: its tokenizer.json, or the vocab.txt of an old one."""
+    folder = Path(folder)
+    path = folder / "tokenizer.json"
+    try:
+        if path.is_file():
+            return Tokenizer(tokenizers.Tokenizer.from_file(str(path)), str(path))
+        if (folder / "vocab.txt").is_file():
+            return _from_vocabulary(folder)
+    except UserError:
+        raise
+    except Exception as error:  # `tokenizers` raises nothing narrower
+        raise UserError(
+            f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again"
+        ) from None
+    raise UserError(f"{folder} has no tokenizer: neither tokenizer.json nor vocab.txt")
+
+
+def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> None:
+    """Write what transformers' tokenizers read.
+
+    `PreTrainedTokenizerFast` takes tokenizer.json as it is; `BertTokenizer` is built anew by transformers from
+    the vocabulary and the settings beside it, and gives the same ids for NFC text.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_max_length": max_length,
+        **_bert_settings(backend),
+        **{
+            f"{name}_token": token
+            for name, token in zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True)
+        },
+    }
+    write_file(folder / "vocab.txt", ("\n".join(tokenizer.vocabulary) + "\n").encode())
+    write_file(folder / "tokenizer_config.json", (json.dumps(settings, indent=2) + "\n").encode())
+    write_file(folder / "tokenizer.json", backend.to_str(pretty=True).encode())
+
+
+def _pipeline(
+    model: models.WordPiece, *, cased: bool, strip_accents: bool | None = False, chinese: bool = True
+):  # noqa: ANN202
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.BertNormalizer(
+                clean_text=True,
+                handle_chinese_chars=chinese,
+                strip_accents=strip_accents,
+                lowercase=not cased,
+            ),
+        ]
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix=CONTINUES)
+    return backend
+
+
+def _post_process(backend: tokenizers.Tokenizer) -> None:
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in (CLS, SEP)],
+    )
+
+
+def _from_vocabulary(folder: Path) -> Tokenizer:
+    settings = {}
+    if (folder / "tokenizer_config.json").is_file():
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    backend = _pipeline(
+        models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK),
+        cased=not settings.get("do_lower_case", True),
+        strip_accents=settings.get("strip_accents"),
+        chinese=settings.get("tokenize_chinese_chars", True),
+    )
+    backend.add_special_tokens([token for token in SPECIAL if token in tokens])
+    tokenizer = Tokenizer(backend, str(folder / "vocab.txt"))
+    _post_process(backend)
+    return tokenizer
+
+
+def _bert_settings(backend: tokenizers.Tokenizer) -> dict[str, object]:
+    """The normalizer's settings in the words of BertTokenizer."""
+    normalizer = json.loads(backend.to_str())["normalizer"] or {}
+    parts = normalizer.get("normalizers", [normalizer])
+    for part in parts:
+        if part.get("type") == "BertNormalizer":
+            return {
+                "do_lower_case": part["lowercase"],
+                "strip_accents": part["strip_accents"],
+                "tokenize_chinese_chars": part["handle_chinese_chars"],
+            }
+    return {}
+
+
+def case(tokenizer: Tokenizer) -> str:
+    """Whether upper and lower case are kept apart, in a word."""
+    lowercase = _bert_settings(tokenizer.backend).get("do_lower_case")
+    return {True: "uncased", False: "cased", None: "with a normalizer of its own"}[lowercase]

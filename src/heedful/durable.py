@@ -1,0 +1,65 @@
+"""Files that are either whole or not there: written aside, flushed to disk, then renamed."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_file(path: Path, content: bytes) -> str:
+    """Write, flush to disk, then take the name; the content's SHA-256."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its name only when it is complete and on disk.
+
+    Whoever is interrupted leaves only a name that starts with a dot. If somebody else has completed the same
+    folder in the meantime, theirs stays and this one goes.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        yield aside
+        for file in aside.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        sync_folder(aside)
+        try:
+            aside.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+        sync_folder(path.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's list of names to disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

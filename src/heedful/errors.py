@@ -1,0 +1,12 @@
+"""Why a command may end early for no fault of ours, and what it says then."""
+
+
+class UserError(Exception):
+    """A user's mistake. Its message is one line: the value, the rule and the way out.
+
+    The command line prints that line on standard error and exits with 2.
+    """
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked)
+    """A run was asked to stop, and has saved where it stands; the message says so."""

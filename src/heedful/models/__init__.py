@@ -1,0 +1,1 @@
+"""Whole models, each thin enough to read beside its paper."""

@@ -1,0 +1,1 @@
+"""The ideas, one a file. Knows nothing of data, tasks or training."""

@@ -1,0 +1,101 @@
+"""Scaled dot-product and multi-head attention (Vaswani et al. 2017, section 3.2).
+
+Two paths give the same answer. The fast one never writes the weights down; the explaining one returns them
+and reads like the formula. Knows nothing of what the tokens mean or where they come from.
+
+Shapes: B batch, T target length, S source length, D width, H heads, K width of a head, N packed tokens.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
+
+from heedful.errors import UserError
+from heedful.nn.layout import Layout, Packed
+
+
+def explained_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(QKᵀ/√K)V, and the weights: (B, H, T, K), (B, H, S, K) twice -> (B, H, T, K), (B, H, T, S).
+
+    Dividing by √K keeps the scores' variance at 1 whatever the width; without it the softmax of a wide head
+    is nearly one-hot and passes no gradient. A token that may attend to nothing gets zeros.
+    """
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (B, H, T, S)
+    if mask is None:
+        weights = scores.softmax(-1)
+    else:
+        weights = scores.masked_fill(~mask, -math.inf).softmax(-1).masked_fill(~mask, 0.0)
+    return weights @ value, weights
+
+
+def packed_attention(query: Tensor, key: Tensor, value: Tensor, layout: Packed, dropout: float) -> Tensor:
+    """Attention inside each packed sequence: three times (N, H, K) -> (N, H, K).
+
+    Half precision on a GPU runs on the ragged batch as it lies. Elsewhere no such kernel exists: the
+    sequences are laid out in a rectangle for this one operation, which is a small part of a layer's work.
+    """
+    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and dropout == 0.0:
+        out = varlen_attn(query, key, value, layout.offsets, layout.offsets, layout.longest, layout.longest)
+        assert isinstance(out, Tensor)
+        return out
+    query, key, value = (layout.unpack(x).transpose(1, 2) for x in (query, key, value))  # (B, H, T, K)
+    mask = layout.mask()[:, None, None]  # (B, 1, 1, S)
+    out = F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout)
+    return layout.pack(out.transpose(1, 2))
+
+
+class MultiHeadAttention(nn.Module):
+    """Self-attention by several heads at once, joined by a linear layer (section 3.2.2)."""
+
+    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if dim % heads:
+            below, above = dim // heads * heads, (dim // heads + 1) * heads
+            choices = f"{below} or {above}" if below else f"{above}"
+            raise UserError(f"dim {dim} is not divisible by heads {heads}; try dim {choices}")
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(dim, dim)
+        self.key = nn.Linear(dim, dim)
+        self.value = nn.Linear(dim, dim)
+        self.output = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Every token's mix of all tokens of its sequence, and on request the weights (B, H, T, S)."""
+        query, key, value = (
+            project(x).unflatten(-1, (self.heads, -1)) for project in (self.query, self.key, self.value)
+        )  # (B, T, H, K) or (N, H, K)
+        weights = None
+        if explain:
+            mixed, weights = self._explain(query, key, value, layout)
+        elif isinstance(layout, Packed):
+            mixed = packed_attention(query, key, value, layout, self.dropout if self.training else 0.0)
+        else:
+            mask = None if layout.mask is None else layout.mask[:, None, None]  # (B, 1, 1, S)
+            mixed = F.scaled_dot_product_attention(
+                query.transpose(1, 2),
+                key.transpose(1, 2),
+                value.transpose(1, 2),
+                mask,
+                dropout_p=self.dropout if self.training else 0.0,
+            ).transpose(1, 2)
+        return self.output(mixed.flatten(-2)), weights
+
+    def _explain(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        packed = isinstance(layout, Packed)
+        mask = layout.mask() if isinstance(layout, Packed) else layout.mask
+        if isinstance(layout, Packed):
+            query, key, value = (layout.unpack(x) for x in (query, key, value))
+        mixed, weights = explained_attention(
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            None if mask is None else mask[:, None, None],
+        )
+        mixed = mixed.transpose(1, 2)
+        return layout.pack(mixed) if packed else mixed, weights

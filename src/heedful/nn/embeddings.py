@@ -1,0 +1,28 @@
+"""What goes into BERT's first layer: token + segment + position (Devlin et al. 2018, figure 2).
+
+Shapes: B batch, T length, D width, N packed tokens.
+"""
+
+from torch import Tensor, nn
+
+from heedful.nn.layout import Layout
+
+
+class InputEmbedding(nn.Module):
+    """The sum of three learned vectors a token, normalised: (B, T) -> (B, T, D), or (N,) -> (N, D)."""
+
+    def __init__(
+        self, vocab_size: int, dim: int, max_length: int, segments: int, dropout: float, norm_eps: float
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, dim)
+        self.positions = nn.Embedding(max_length, dim)
+        self.segments = nn.Embedding(segments, dim)
+        self.norm = nn.LayerNorm(dim, norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, segments: Tensor | None, layout: Layout) -> Tensor:
+        """Without segments every token is of the first."""
+        segment = self.segments.weight[0] if segments is None else self.segments(segments)
+        x = self.tokens(ids) + segment + self.positions(layout.positions(ids))
+        return self.dropout(self.norm(x))

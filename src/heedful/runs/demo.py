@@ -1,0 +1,98 @@
+"""The demonstration: a BERT from the documentation that comes with Python, in about five minutes on two cores."""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from heedful.data import builtin, shards
+from heedful.data.shards import Shards
+from heedful.predict import load
+from heedful.runs import corpus, pictures
+from heedful.runs.options import PretrainOptions, Recipe, load_recipe
+from heedful.runs.pretrain import EVALUATION_TOKENS, evaluation_sampler, pretrain
+
+SENTENCES = (
+    "Use [MASK] to open a file.",
+    "Return True if the object is an [MASK] of the class.",
+    "The function returns a [MASK] of strings.",
+    "Raises a [MASK] if the key is not found in the dictionary.",
+    "If the argument is [MASK], the default value is used.",
+)
+
+Say = Callable[[str], None]
+
+
+def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
+    """Train, compare with the baselines, fill blanks, draw pictures, say what to do next."""
+    cache = cache or corpus.default_cache()
+    recipe = load_recipe("demo")
+    recipe = replace(
+        recipe,
+        corpus=(str(builtin_corpus(cache, say)),),
+        run=replace(recipe.run, seed=seed, steps=steps or recipe.run.steps),
+    )
+    metrics = pretrain(PretrainOptions(settings=recipe, out=out, cache=cache))
+    prepared = _prepared(recipe, out, cache)
+    baseline = most_frequent(recipe, prepared)
+    say("")
+    say("On documents it has never seen:")
+    say(
+        f"  masked words right   {metrics['mlm_accuracy']:6.1%}   always the most frequent token: {baseline:.1%}"
+    )
+    say(f"  next sentence right  {metrics['nsp_accuracy']:6.1%}   a coin: 50.0%")
+    say("")
+    predictor = load(out)
+    for sentence, (candidates, *_) in zip(SENTENCES, predictor.fill(SENTENCES, top=4), strict=True):
+        say(f"  {sentence}")
+        say("      " + ", ".join(f"{c.token} {c.probability:.0%}" for c in candidates))
+    pictures.curves(out, out / "curves.png")
+    pictures.model_positions(out, recipe.objective.length, out / "positions.png")
+    say("")
+    say(
+        f"The model is in {out}, its curves in {out / 'curves.png'}, its positions in {out / 'positions.png'}."
+    )
+    say("Now try:")
+    say(f'  heedful fill {out} "Return the [MASK] of the list."')
+    say(f"  heedful info {out}")
+    say("  heedful pretrain your-text.txt --out my-bert --budget 10m")
+
+
+def builtin_corpus(cache: Path, say: Say) -> Path:
+    """The documentation on this machine as a text file, collected once for these versions."""
+    versions = [platform.python_version()]
+    for package in ("numpy", "torch"):
+        try:
+            versions.append(importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            versions.append("none")
+    path = cache / "corpora" / f"python-docs-{'-'.join(versions)}.txt"
+    if not path.is_file():
+        say("collecting the documentation that comes with Python, numpy and torch")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        builtin.write(path)
+    return path
+
+
+def most_frequent(recipe: Recipe, prepared: Shards) -> float:
+    """The share of masked words that the training text's most frequent token gets right."""
+    special = prepared.tokenizer.special
+    counts = np.bincount(prepared.train.tokens, minlength=len(special))
+    guess = int(np.where(special, 0, counts).argmax())
+    sampler = evaluation_sampler(recipe, prepared.heldout, prepared.tokenizer)
+    labels = np.concatenate([batch.labels for batch in sampler.once(EVALUATION_TOKENS)])
+    return float((labels == guess).mean())
+
+
+def _prepared(recipe: Recipe, out: Path, cache: Path) -> Shards:
+    files = [Path(file) for file in recipe.corpus]
+    return shards.prepare(
+        files,
+        corpus.text_options(recipe.text),
+        load(out).tokenizer,
+        share=corpus.held_out_share(recipe.text, files),
+        cache=cache,
+    )

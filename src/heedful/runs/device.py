@@ -1,0 +1,38 @@
+"""Where to compute, and in what precision: what this machine can do without harm."""
+
+from typing import NamedTuple
+
+import torch
+
+from heedful.errors import UserError
+
+
+class Compute(NamedTuple):
+    """A device and the type of its matrix products."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def autocast(self) -> torch.autocast:
+        """Runs matrix products in the chosen type; does nothing for fp32."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype is not torch.float32)
+
+
+def choose(device: str, precision: str, local_rank: int = 0) -> Compute:
+    """The device and precision asked for, or the best safe ones.
+
+    A CPU always computes in fp32: half precision is slower on most, and some announce instructions for it
+    that kill the process when used.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, --device cpu does without")
+    if device == "cpu" or not torch.cuda.is_available():
+        if precision == "bf16":
+            raise UserError(
+                "bf16 is for GPUs: a CPU is slower with it, and some die of it; leave --precision out"
+            )
+        return Compute(torch.device("cpu"), torch.float32)
+    if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use --precision fp32")
+    half = precision != "fp32" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return Compute(torch.device("cuda", local_rank), torch.bfloat16 if half else torch.float32)

@@ -1,0 +1,228 @@
+"""What a pretraining run can be told: on the command line, in a recipe, in a folder's heedful.toml.
+
+Plain data, without torch, so that `--help` is instant. The attribute docstrings are the help.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from heedful.config import from_tables, read_toml
+from heedful.errors import UserError
+
+RUN_FILE = "heedful.toml"
+LEARNING_RATES = {"tiny": 2e-3, "mini": 1e-3, "small": 7e-4, "medium": 5e-4, "base": 3e-4, "large": 1.5e-4}
+"""Peak rates that a post-norm BERT of each size bears with a short warm-up."""
+
+optional = partial(arg, help_behavior_hint="")
+"""An argument whose help says itself what happens without it."""
+
+Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPart:
+    """The text."""
+
+    text: Annotated[str | None, optional(metavar="COLUMN")] = None
+    """Column that holds the text, for tables. Found by itself when its name is usual."""
+    errors: Literal["strict", "replace"] = "strict"
+    """What to do with bytes that are not UTF-8: stop, or put a replacement character."""
+    held_out: Annotated[float | None, optional(metavar="SHARE")] = None
+    """Share of the documents kept for evaluation. By default 1 to 10 percent, less of a larger corpus."""
+
+    def __post_init__(self) -> None:
+        if self.held_out is not None and not 0 <= self.held_out < 1:
+            raise UserError(f"held_out {self.held_out} must be at least 0 and less than 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyPart:
+    """The tokenizer."""
+
+    tokenizer: Annotated[str | None, optional(metavar="FOLDER")] = None
+    """Use this tokenizer instead of training one."""
+    vocab_size: Annotated[int | None, optional(metavar="N")] = None
+    """Tokens in a newly trained vocabulary (16000 by default)."""
+    cased: bool = False
+    """Keep upper and lower case apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPart:
+    """The model."""
+
+    size: Annotated[Size | None, optional(metavar="SIZE")] = None
+    """tiny, mini, small, medium, base or large (small by default)."""
+    max_length: Annotated[int | None, optional(metavar="N")] = None
+    """Positions of a new model: the longest input it can ever read (512 by default)."""
+    dropout: float = 0.1
+    """Share of activations dropped while training."""
+    attention_dropout: float = 0.1
+    """Share of attention weights dropped while training."""
+
+    def __post_init__(self) -> None:
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectivePart:
+    """What the model learns to do."""
+
+    nsp: bool = True
+    """Next-sentence prediction on pairs; without it, full single sequences."""
+    length: int = 128
+    """Tokens in a training sequence, special ones included."""
+    mask_rate: float = 0.15
+    """Share of the tokens to predict."""
+    whole_words: bool = False
+    """Hide all pieces of a word together."""
+
+    def __post_init__(self) -> None:
+        if self.length < 8:
+            raise UserError(f"length {self.length} is too short to hold a pair of sentences; use 8 or more")
+        if not 0 < self.mask_rate < 1:
+            raise UserError(f"mask_rate {self.mask_rate} must lie between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerPart:
+    """The optimizer: AdamW, linear warm-up, then linear decay."""
+
+    lr: Annotated[float | None, optional(metavar="RATE")] = None
+    """Peak learning rate (by default one that suits the size)."""
+    batch_tokens: int = 8192
+    """Tokens in a batch of one process; a batch is filled up to this."""
+    accumulation: int = 1
+    """Batches whose gradients are added before a step."""
+    warmup: float = 0.1
+    """Share of the run during which the learning rate rises."""
+    weight_decay: float = 0.01
+    """Pull of the matrices towards zero; biases and norms are free of it."""
+    beta1: float = 0.9
+    """Memory of the gradient's mean."""
+    beta2: float = 0.98
+    """Memory of the gradient's square."""
+    clip: float = 1.0
+    """Longest gradient."""
+
+    def __post_init__(self) -> None:
+        if self.accumulation < 1:
+            raise UserError(f"accumulation {self.accumulation} must be at least 1")
+        if not 0 <= self.warmup <= 1:
+            raise UserError(f"warmup {self.warmup} is a share of the run and must lie between 0 and 1")
+        if self.lr is not None and not self.lr > 0:
+            raise UserError(f"lr {self.lr} must be above 0")
+        if not self.clip > 0:
+            raise UserError(f"clip {self.clip} must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPart:
+    """The run."""
+
+    budget: Annotated[str | None, optional(metavar="TIME")] = None
+    """Train for this long (90s, 10m, 1h30m); 10m when neither this nor --steps is given."""
+    steps: Annotated[int | None, optional(metavar="N")] = None
+    """Train for this many steps: the same seed then gives the same model."""
+    seed: int = 0
+    """Everything random follows from it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """bf16 is used on GPUs that can; a CPU always computes in fp32."""
+    evaluations: int = 10
+    """Evaluations on the held-out documents, evenly over the run."""
+    checkpoint_every: Annotated[str, arg(metavar="TIME|STEPS")] = "5m"
+    """Time (5m) or steps (500) between two checkpoints."""
+    keep: int = 2
+    """Checkpoints to keep."""
+    tensorboard: bool = False
+    """Write tensorboard files too."""
+
+    def __post_init__(self) -> None:
+        if self.budget is not None and self.steps is not None:
+            raise UserError("--budget and --steps exclude each other; give one of them")
+        for name in ("steps", "evaluations", "keep"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} {value} must be at least 1")
+        if self.seed < 0:
+            raise UserError(f"seed {self.seed} must not be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """All that decides what a run makes: the content of a recipe file and of a folder's heedful.toml."""
+
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")] = ()
+    """Text: files (txt, jsonl, csv, tsv, parquet; plain or gz, xz, zst), folders, globs, prepared shards, or - for standard input."""
+    start_from: Annotated[str | None, optional(name="from", metavar="MODEL")] = None
+    """Go on training this model on new text, with its tokenizer."""
+    text: TextPart = field(default_factory=TextPart)
+    vocabulary: VocabularyPart = field(default_factory=VocabularyPart)
+    model: ModelPart = field(default_factory=ModelPart)
+    objective: ObjectivePart = field(default_factory=ObjectivePart)
+    optimizer: OptimizerPart = field(default_factory=OptimizerPart)
+    run: RunPart = field(default_factory=RunPart)
+
+    def __post_init__(self) -> None:
+        if self.start_from is not None:
+            given = [
+                name
+                for name, value in (
+                    ("size", self.model.size),
+                    ("max_length", self.model.max_length),
+                    ("vocab_size", self.vocabulary.vocab_size),
+                    ("tokenizer", self.vocabulary.tokenizer),
+                )
+                if value is not None
+            ]
+            if given:
+                raise UserError(
+                    f"with --from, the {given[0].replace('_', ' ')} is the model's own; leave --{given[0].replace('_', '-')} out"
+                )
+        if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
+            raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainOptions:
+    """Pretrain a BERT from plain text: tokenizer, shards, training, evaluation, a folder anyone can open."""
+
+    settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
+    out: Annotated[Path, arg(metavar="FOLDER")]
+    """Where the model goes."""
+    recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
+    """Start from a recipe (classic, or a TOML file); other options override it."""
+    resume: Annotated[bool, FlagCreatePairsOff] = False
+    """Go on with the interrupted run in --out."""
+    cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
+    """Where prepared text is kept (~/.cache/heedful by default)."""
+
+
+def load_recipe(name: str) -> Recipe:
+    """A recipe by its name, or from a TOML file."""
+    path = Path(name)
+    if path.suffix != ".toml":
+        folder = Path(str(files("heedful"))) / "recipes"
+        known = sorted(file.stem for file in folder.glob("*.toml"))
+        if name not in known:
+            raise UserError(
+                f"there is no recipe {name!r}; choose from {', '.join(known)}, or name a .toml file"
+            )
+        path = folder / f"{name}.toml"
+    return read_recipe(path)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """A recipe from a file; what is said of its making is passed over."""
+    tables: dict[str, Any] = read_toml(path)
+    tables.pop("made", None)
+    return from_tables(Recipe, tables, str(path))

@@ -1,0 +1,45 @@
+"""`heedful tokenizer`: a vocabulary for a user's text, and how well it fits text that it has not seen."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from heedful.data import sources
+from heedful.data import tokenizer as wordpiece
+from heedful.data.heldout import held_out
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import UserError
+from heedful.runs import corpus
+from heedful.runs.options import TextPart, VocabularyPart
+
+
+def make(inputs: Sequence[str], text: TextPart, vocabulary: VocabularyPart, out: Path) -> list[str]:
+    """Train and save; what there is to say of the result."""
+    if (out / "tokenizer.json").exists():
+        raise UserError(f"{out} already holds a tokenizer; choose another --out")
+    with tempfile.TemporaryDirectory() as scratch:
+        files = corpus.find_files(inputs, Path(scratch))
+        made = corpus.train_tokenizer(files, text, vocabulary)
+        unknown, tokens, characters = coverage(made, files, text)
+    wordpiece.save(made, out)
+    lines = [f"{made.vocab_size:,} tokens, {wordpiece.case(made)}, saved in {out}"]
+    if not tokens:
+        return [*lines, "no document is held out to test on; --held-out 0.1 holds out more"]
+    return [
+        *lines,
+        f"on held-out text: {unknown / tokens:.3%} [UNK], {characters / tokens:.2f} characters a token "
+        f"({tokens:,} tokens)",
+    ]
+
+
+def coverage(tokenizer: Tokenizer, files: Sequence[Path], text: TextPart) -> tuple[int, int, int]:
+    """Unknown tokens, tokens and characters of the held-out documents."""
+    share = corpus.held_out_share(text, files)
+    unknown = tokens = characters = 0
+    for document in sources.documents(files, corpus.text_options(text)):
+        if held_out(document, share):
+            for ids in tokenizer.encode(document):
+                unknown += ids.count(tokenizer.unk)
+                tokens += len(ids)
+            characters += sum(map(len, document))
+    return unknown, tokens, characters

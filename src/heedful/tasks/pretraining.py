@@ -1,0 +1,52 @@
+"""BERT's two objectives on one packed batch: masked words and next sentences (Devlin et al. 2018, section 3.1).
+
+Shapes: B sequences, N tokens, M masked tokens, V vocabulary.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from heedful.data.batch import PretrainingBatch
+from heedful.models.bert import BertForPretraining
+from heedful.nn.layout import Packed
+
+
+class Term(NamedTuple):
+    """One objective's sums over a batch; divided by the count only when every batch and rank is in."""
+
+    loss: Tensor
+    correct: Tensor
+    count: int
+
+
+def pretraining_counts(batch: PretrainingBatch) -> dict[str, int]:
+    """How many predictions the batch asks for, known before any is made."""
+    counts = {"mlm": len(batch.labels)}
+    return counts if batch.unrelated is None else {**counts, "nsp": len(batch.unrelated)}
+
+
+def pretraining_terms(
+    model: BertForPretraining, batch: PretrainingBatch, device: torch.device
+) -> dict[str, Term]:
+    """The objectives' sums. Words are scored at the masked positions only."""
+
+    def on_device(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(device, non_blocking=True)
+
+    packed = Packed.from_offsets(on_device(batch.offsets), batch.longest, len(batch.ids))
+    segments = None if batch.unrelated is None else on_device(batch.segments)
+    output = model(on_device(batch.ids), segments, packed=packed, positions=on_device(batch.positions))
+    terms = {"mlm": _term(output.mlm_logits, on_device(batch.labels))}
+    if batch.unrelated is not None:
+        terms["nsp"] = _term(output.nsp_logits, on_device(batch.unrelated))
+    return terms
+
+
+def _term(logits: Tensor, labels: Tensor) -> Term:
+    logits = logits.float()
+    correct = (logits.detach().argmax(-1) == labels).sum()
+    return Term(F.cross_entropy(logits, labels, reduction="sum"), correct, len(labels))

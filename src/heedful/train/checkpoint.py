@@ -1,0 +1,90 @@
+"""Checkpoints that survive a kill at any moment: written aside, flushed, renamed, and checked when read.
+
+A checkpoint is a folder `step-00001234` with tensors as safetensors, the run's numbers in `state.json`, and
+`checksums.json`, which is written last. Knows nothing of models: tensors and numbers go in and come out.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from heedful.durable import file_digest, new_folder, write_file
+from heedful.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that a run needs to go on as if nothing had happened."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    """Tables of tensors: one file each."""
+    state: dict[str, Any]
+    """What JSON can hold."""
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Write a checkpoint, then remove all but the newest `keep`."""
+    path = folder / f"step-{checkpoint.step:08d}"
+    with new_folder(path) as aside:
+        checksums = {
+            f"{name}.safetensors": write_file(
+                aside / f"{name}.safetensors", safetensors.torch.save(_plain(table))
+            )
+            for name, table in checkpoint.tensors.items()
+        }
+        state = json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2).encode()
+        checksums["state.json"] = write_file(aside / "state.json", state)
+        write_file(aside / "checksums.json", json.dumps(checksums, indent=2).encode())
+    for old in steps(folder)[:-keep]:
+        shutil.rmtree(old)
+    return path
+
+
+def steps(folder: Path) -> list[Path]:
+    """The finished checkpoints, oldest first."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def load_last(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that is whole; None if there was never one."""
+    found = steps(folder)
+    for path in reversed(found):
+        try:
+            return _load(path)
+        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+            warn(f"the checkpoint {path} is damaged ({error}); using the one before it")
+    if found:
+        raise UserError(f"every checkpoint in {folder} is damaged; start the run again in another folder")
+    return None
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed process left half written."""
+    for path in folder.glob(".step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _load(path: Path) -> Checkpoint:
+    checksums = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
+    for name, expected in checksums.items():
+        if file_digest(path / name) != expected:
+            raise ValueError(f"{name} has another checksum than when it was written")
+    tensors = {
+        name.removesuffix(".safetensors"): safetensors.torch.load_file(path / name)
+        for name in checksums
+        if name.endswith(".safetensors")
+    }
+    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return Checkpoint(step=state.pop("step"), tensors=tensors, state=state)
+
+
+def _plain(table: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in table.items()}

@@ -1,0 +1,133 @@
+"""What a run tells: `metrics.jsonl`, one line a report; a bar on a terminal, plain lines elsewhere; tensorboard.
+
+Only the leading rank has a log that says anything.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from heedful.errors import UserError
+
+FILE = "metrics.jsonl"
+PLAIN_EVERY = 0.05
+"""The share of a run between two lines where there is no bar."""
+
+
+class Log:
+    """The voice of a run: speaks at once, and keeps a record while it is opened."""
+
+    def __init__(self, folder: Path, *, leads: bool) -> None:
+        self.folder = folder
+        self.leads = leads
+        self.file: TextIO | None = None
+        self.board = None
+        self.console = Console(quiet=not leads, highlight=False, soft_wrap=True)
+        self.said = 0.0
+        self.bar = Progress(
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=self.console,
+            disable=not (leads and self.console.is_terminal),
+        )
+        self.task = self.bar.add_task("training", total=1.0, numbers="")
+
+    @contextmanager
+    def opened(self, *, step: int, tensorboard: bool) -> Iterator[None]:
+        """Keep a record from a step on, and show the bar."""
+        if not self.leads:
+            yield
+            return
+        keep_until(self.folder / FILE, step)
+        self.board = _board(self.folder) if tensorboard else None
+        with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
+            yield
+        self.file = None
+        if self.board is not None:
+            self.board.close()
+
+    def note(self, text: str) -> None:
+        """A line for people."""
+        self.console.print(text, markup=False)
+
+    def warn(self, text: str) -> None:
+        """A line on standard error."""
+        if self.leads:
+            print(f"heedful: {text}", file=sys.stderr)
+
+    def metrics(self, kind: str, step: int, numbers: dict[str, float]) -> None:
+        """One line in metrics.jsonl."""
+        if self.file is not None:
+            self.file.write(json.dumps({"kind": kind, "step": step, **numbers}) + "\n")
+            self.file.flush()
+        if self.board is not None:
+            for name, value in numbers.items():
+                self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def progress(self, done: float, step: int, numbers: dict[str, float]) -> None:
+        """Where training stands: moves the bar, or says a line where there is none."""
+        if self.bar.disable:
+            if done >= self.said:
+                self.note(f"step {step} ({done:.0%})  {describe(numbers)}")
+                self.said = done + PLAIN_EVERY
+        else:
+            self.bar.update(self.task, completed=done, numbers=f"step {step}  {describe(numbers)}")
+
+
+def describe(numbers: dict[str, float]) -> str:
+    """Metrics in a few words."""
+    parts = []
+    if "mlm_loss" in numbers:
+        parts.append(f"loss {numbers['loss']:.3f}")
+        parts.append(f"words {numbers['mlm_accuracy']:.1%}")
+    if "nsp_accuracy" in numbers:
+        parts.append(f"next sentence {numbers['nsp_accuracy']:.1%}")
+    if "perplexity" in numbers:
+        parts.append(f"perplexity {numbers['perplexity']:.1f}")
+    if "tokens_per_second" in numbers:
+        parts.append(f"{numbers['tokens_per_second']:,.0f} tokens/s")
+    if "left" in numbers:
+        minutes, seconds = divmod(round(numbers["left"]), 60)
+        parts.append(f"{minutes}:{seconds:02d} left")
+    return "  ".join(parts)
+
+
+def read(folder: Path) -> list[dict[str, float | str]]:
+    """The reports of a run so far."""
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} holds no run: it has no {FILE}")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+
+
+def keep_until(path: Path, step: int) -> None:
+    """Forget the reports after a step: a resumed run makes them again. A line cut short goes too."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):
+            continue
+    path.write_text("".join(kept), encoding="utf-8")
+
+
+def _board(folder: Path):  # noqa: ANN202 (an optional part's type)
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("tensorboard is not installed; pip install 'heedful[tensorboard]'") from None
+    return SummaryWriter(folder / "tensorboard")

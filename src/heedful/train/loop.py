@@ -1,0 +1,292 @@
+"""The training loop: batch, loss, backward, step, report.
+
+Knows neither text nor models: a job brings batches, a way to turn one into sums, and what to do at reports,
+evaluations and checkpoints. All randomness of a step follows from (seed, step, rank), so a run that is
+stopped and resumed equals one that was not, to the bit.
+
+Shapes: none here; batches are the task's business.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from heedful.data.sampler import Position
+from heedful.errors import Interrupted
+from heedful.tasks.pretraining import Term
+from heedful.train.distributed import World
+from heedful.train.optim import clip, set_rate
+from heedful.train.schedule import linear
+
+Batch = TypeVar("Batch")
+Metrics = dict[str, float]
+
+REPORTS = 500
+"""Reports of a run, at most one a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands: with the tensors, all that a checkpoint holds."""
+
+    step: int = 0
+    position: Position = Position()
+    tokens: int = 0
+    elapsed: float = 0.0
+    """Seconds, over all the processes that the run has had."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long to train, how fast, and when to look up."""
+
+    steps: int | None
+    budget: float | None
+    """Seconds; either this or steps."""
+    lr: float
+    warmup: float
+    accumulation: int
+    clip: float
+    seed: int
+    evaluations: int
+    """Over the whole run, evenly."""
+    checkpoint_steps: int | None
+    checkpoint_seconds: float | None
+    """Either this or steps between two checkpoints."""
+
+    def done(self, progress: Progress) -> float:
+        """The share of the run that is behind us."""
+        if self.steps is not None:
+            return progress.step / self.steps
+        assert self.budget is not None
+        return min(1.0, progress.elapsed / self.budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[Batch]):
+    """What is trained, on what, and who is told."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    batches: Callable[[Position], Iterator[tuple[Position, Batch]]]
+    tokens: Callable[[Batch], int]
+    counts: Callable[[Batch], dict[str, int]]
+    terms: Callable[[Batch], dict[str, Term]]
+    plan: Plan
+    world: World
+    report: Callable[[Progress, Metrics], None]
+    evaluate: Callable[[Progress], None]
+    save: Callable[[Progress], None]
+
+
+class Diverged(Exception):  # noqa: N818
+    """The loss is no longer a number."""
+
+    def __init__(self, step: int, loss: float) -> None:
+        super().__init__(f"the loss became {loss} at step {step}")
+        self.step = step
+
+
+def train(job: Job[Any], progress: Progress) -> Progress:
+    """Run the job to its end from where it stands. Raises Interrupted or Diverged."""
+    plan, world = job.plan, job.world
+    parameters = [p for p in job.model.parameters() if p.requires_grad]
+    on_cpu = parameters[0].device.type == "cpu"
+    batches = _ahead(job.batches(progress.position))
+    clock, tally = _Clock(progress.elapsed), _Tally()
+    saved = progress
+    job.model.train()
+    with _signals() as stop:
+        while plan.done(progress) < 1.0:
+            fetched = [next(batches) for _ in range(plan.accumulation)]
+            micro = [batch for _, batch in fetched]
+            counts, tokens, elapsed, stopping = _agree(job, micro, clock, stop)
+            before = plan.done(progress)
+            lr = plan.lr * linear(
+                plan.done(replace(progress, elapsed=elapsed, step=progress.step + 1)), plan.warmup
+            )
+            set_rate(job.optimizer, lr)
+            torch.manual_seed(step_seed(plan.seed, progress.step, world.rank))
+
+            for batch in micro:
+                terms = job.terms(batch)
+                loss = torch.stack([term.loss / max(1, counts[name]) for name, term in terms.items()]).sum()
+                loss.backward()
+                tally.add(terms)
+            world.sum_gradients(parameters)
+            norm = clip(parameters, plan.clip)
+            job.optimizer.step()
+            job.optimizer.zero_grad()
+
+            progress = Progress(
+                step=progress.step + 1,
+                position=fetched[-1][0],
+                tokens=progress.tokens + tokens,
+                elapsed=elapsed,
+            )
+            tally.tokens += tokens
+            after = plan.done(progress)
+            last = after >= 1.0 or stopping
+            if last or _crossed(before, after, REPORTS) or on_cpu:
+                tally.check(progress.step)
+            if last or _crossed(before, after, REPORTS):
+                speed = tally.tokens / clock.lap()
+                metrics = {**tally.averages(counts, world), "lr": lr, "grad_norm": float(norm)}
+                job.report(progress, {**metrics, "tokens_per_second": speed})
+                tally = _Tally()
+            if after >= 1.0 or _crossed(before, after, plan.evaluations):
+                with clock.paused():
+                    job.evaluate(progress)
+                    job.model.train()
+            if last or _due(plan, saved, progress):
+                tally.check(progress.step)
+                with clock.paused():
+                    job.save(progress)
+                saved = progress
+            if stopping and after < 1.0:
+                raise Interrupted(f"stopped and saved at step {progress.step}")
+    return progress
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of one step's dropout on one rank."""
+    return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _agree(
+    job: Job[Any], micro: list[Any], clock: "_Clock", stop: list[int]
+) -> tuple[dict[str, int], int, float, bool]:
+    """What all ranks must see alike: the counts to divide by, the tokens, the time, whether to stop."""
+    names = job.counts(micro[0]).keys()
+    mine = [sum(job.counts(batch)[name] for batch in micro) for name in names]
+    tokens = sum(job.tokens(batch) for batch in micro)
+    elapsed = clock.elapsed() if job.world.leads else 0.0
+    *counts, total, elapsed, stopping = job.world.sum_numbers([*mine, tokens, elapsed, float(bool(stop))])
+    return (
+        {name: int(count) for name, count in zip(names, counts, strict=True)},
+        int(total),
+        elapsed,
+        stopping > 0,
+    )
+
+
+def _crossed(before: float, after: float, parts: int) -> bool:
+    """Whether one of the evenly spaced marks lies between."""
+    return math.floor(before * parts + 1e-9) < math.floor(after * parts + 1e-9)
+
+
+def _due(plan: Plan, saved: Progress, now: Progress) -> bool:
+    if plan.checkpoint_steps is not None:
+        return now.step % plan.checkpoint_steps == 0
+    assert plan.checkpoint_seconds is not None
+    return now.elapsed - saved.elapsed >= plan.checkpoint_seconds
+
+
+def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches, each made while the one before it is in use."""
+    with ThreadPoolExecutor(1) as worker:
+        coming = worker.submit(next, batches)
+        while True:
+            batch = coming.result()
+            coming = worker.submit(next, batches)
+            yield batch
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """A list that Ctrl-C or SIGTERM makes non-empty; a second Ctrl-C breaks off as usual."""
+    received: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Clock:
+    """Seconds of the run, and of training without the pauses for evaluation and checkpoints."""
+
+    def __init__(self, elapsed: float) -> None:
+        self.start = time.perf_counter() - elapsed
+        self.lap_start = time.perf_counter()
+
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.start
+
+    def lap(self) -> float:
+        """Seconds of training since the last lap."""
+        now = time.perf_counter()
+        lap, self.lap_start = now - self.lap_start, now
+        return lap
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.lap_start += time.perf_counter() - begun
+
+
+@dataclass
+class _Tally:
+    """Sums between two reports. They stay on the device until somebody asks."""
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+
+    def add(self, terms: dict[str, Term]) -> None:
+        for name, term in terms.items():
+            pair = torch.stack([term.loss.detach().double(), term.correct.double()])
+            self.sums[name] = self.sums[name] + pair if name in self.sums else pair
+            self.counts[name] = self.counts.get(name, 0) + term.count
+
+    def check(self, step: int) -> None:
+        for total in self.sums.values():
+            if not math.isfinite(loss := float(total[0])):
+                raise Diverged(step, loss)
+
+    def averages(self, names: Iterable[str], world: World) -> Metrics:
+        """Loss and accuracy of each objective over all ranks, and the sum of the losses."""
+        found: Metrics = {"loss": 0.0}
+        for name in names:
+            mine = self.sums[name].tolist() if name in self.sums else [0.0, 0.0]
+            loss, correct, count = world.sum_numbers([*mine, self.counts.get(name, 0)])
+            found["loss"] += loss / max(1, count)
+            found[f"{name}_loss"] = loss / max(1, count)
+            found[f"{name}_accuracy"] = correct / max(1, count)
+        return found
+
+
+@torch.no_grad()
+def evaluate(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    terms: Callable[[Batch], dict[str, Term]],
+    names: Iterable[str],
+    world: World,
+) -> Metrics:
+    """The averages over the batches, which the ranks share among them; with the perplexity of the words."""
+    model.eval()
+    tally = _Tally()
+    for number, batch in enumerate(batches):
+        if number % world.ranks == world.rank:
+            tally.add(terms(batch))
+    metrics = tally.averages(names, world)
+    if "mlm_loss" in metrics:
+        metrics["perplexity"] = math.exp(min(metrics["mlm_loss"], 700.0))
+    return metrics

@@ -254,9 +254,7 @@ def _parse(target: Callable[..., Any], name: str, arguments: list[str], **option
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                target, args=arguments, prog=f"heedful {name}", config=(OmitArgPrefixes,), **options
-            )
+            return tyro.cli(target, args=arguments, prog=f"heedful {name}", config=(OmitArgPrefixes,), **options)
     except SystemExit as stop:
         if stop.code:
             raise UserError(f"{_one_line(said.getvalue())}; see heedful {name} --help") from None
@@ -284,9 +282,7 @@ def _one_line(box: str) -> str:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [
-        f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()
-    ]
+    lines = [f"  {name:<{width}}  {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
     head = "heedful trains, looks into and serves attention models on a modest budget.\n\nusage: heedful COMMAND …\n"
     return "\n".join([head, *lines, "", "heedful COMMAND --help says what a command takes."])
 

@@ -33,9 +33,7 @@ Blanks = list[list[Candidate]]
 class Predictor:
     """A model and its tokenizer."""
 
-    def __init__(
-        self, model: Bert | BertForPretraining, tokenizer: Tokenizer, origin: str = "the model"
-    ) -> None:
+    def __init__(self, model: Bert | BertForPretraining, tokenizer: Tokenizer, origin: str = "the model") -> None:
         if tokenizer.vocab_size > model.config.vocab_size:
             raise UserError(
                 f"{origin}: its tokenizer has {tokenizer.vocab_size} tokens but the model only "
@@ -97,7 +95,7 @@ class Predictor:
         lengths = [len(ids) for ids in batch]
         offsets = torch.tensor([0, *lengths]).cumsum(0).int()
         ids = torch.tensor([token for ids in batch for token in ids])  # (N,)
-        positions = torch.nonzero(ids == self.tokenizer.mask).flatten()  # (M,)
+        positions = torch.nonzero(ids.eq(self.tokenizer.mask)).flatten()  # (M,)
         packed = Packed.from_offsets(offsets.to(device), max(lengths), len(ids))
         logits = model(ids.to(device), packed=packed, positions=positions.to(device)).mlm_logits  # (M, V)
         probabilities = logits.float().softmax(-1).cpu()[:, : self.tokenizer.vocab_size]

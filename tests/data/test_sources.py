@@ -123,9 +123,7 @@ def test_splitting_loses_no_character(paragraph):
     assert all(sentence and sentence == sentence.strip() for sentence in sentences)
 
 
-@pytest.mark.parametrize(
-    "text", ["words " * 9001, "가" * 25_013, "a" * 10_000 + " b", ("x" * 9_999 + " ") * 3]
-)
+@pytest.mark.parametrize("text", ["words " * 9001, "가" * 25_013, "a" * 10_000 + " b", ("x" * 9_999 + " ") * 3])
 def test_a_paragraph_without_an_end_is_cut(text):
     pieces = split_sentences(text)
     assert len(pieces) == -(-len(text.strip()) // MAX_SENTENCE)
@@ -199,10 +197,7 @@ def test_files_are_separate_documents_and_an_empty_one_is_fine(tmp_path):
 def test_packed_files_read_as_plain_ones(lines):
     text = "\n".join(["first", *lines])
     with tempfile.TemporaryDirectory() as folder:
-        found = [
-            read(write(Path(folder, f"a.txt{packing}"), pack(text.encode())))
-            for packing, pack in PACK.items()
-        ]
+        found = [read(write(Path(folder, f"a.txt{packing}"), pack(text.encode()))) for packing, pack in PACK.items()]
     assert all(other == found[0] for other in found)
     composed = unicodedata.normalize("NFC", text)
     assert "".join("".join(flat(found[0])).split()) == "".join(composed.removeprefix("\ufeff").split())
@@ -488,9 +483,7 @@ def test_csv_and_tsv_rows_of_another_width(tmp_path, fields):
     count = fields.count(",") + 1
     file = write(tmp_path / "a.csv", f'a,text\n1,"two\nlines"\n\n{fields}\n')
     message = refusal(records, file, TextOptions())
-    assert (
-        message == f"{file}:5: {count} fields under 2 columns; put quotes around a field that holds a comma"
-    )
+    assert message == f"{file}:5: {count} fields under 2 columns; put quotes around a field that holds a comma"
     file = write(tmp_path / "a.tsv", f"a\ttext\n1\t2\n{fields}\n".replace(",", "\t"))
     message = refusal(records, file, TextOptions())
     assert message == f"{file}:3: {count} fields under 2 columns; write a tab inside a field as a space"
@@ -547,9 +540,7 @@ def test_files_and_globs_in_the_order_given_each_once(tmp_path, monkeypatch):
     for name in ("b.txt", "a.txt", "sub/c.txt", "wiki_01", "[x].txt"):
         write(tmp_path / name, "x")
     monkeypatch.chdir(tmp_path)
-    names = expand(
-        ["wiki_*", "b.txt", "./a.txt", "*.txt", str(tmp_path / "a.txt"), "**/c.txt", "[x].txt", "."]
-    )
+    names = expand(["wiki_*", "b.txt", "./a.txt", "*.txt", str(tmp_path / "a.txt"), "**/c.txt", "[x].txt", "."])
     assert [str(name) for name in names] == ["wiki_01", "b.txt", "a.txt", "[x].txt", "sub/c.txt"]
 
 
@@ -558,9 +549,7 @@ def test_inputs_that_are_not_there(tmp_path):
     assert refusal(expand, [f"{tmp_path}/corpsu.txt"]) == (
         f"{tmp_path}/corpsu.txt does not exist; did you mean {file}?"
     )
-    assert refusal(expand, [f"{tmp_path}/zzz"]) == (
-        f"{tmp_path}/zzz does not exist; name a file, a folder or a glob"
-    )
+    assert refusal(expand, [f"{tmp_path}/zzz"]) == (f"{tmp_path}/zzz does not exist; name a file, a folder or a glob")
     assert f"nor does the folder {tmp_path}/no; " in refusal(expand, [f"{tmp_path}/no/a.txt"])
     assert refusal(expand, [f"{tmp_path}/*.csv"]).startswith(f"no file matches {tmp_path}/*.csv; ")
     assert "name a file, a folder or a glob" in refusal(expand, [])

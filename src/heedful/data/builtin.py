@@ -23,9 +23,7 @@ from pathlib import Path
 from heedful.data.sentences import split_sentences
 
 # In the standard library's folder: tests, other people's packages, and the topics, which are read apart.
-_SKIPPED_FOLDERS = frozenset(
-    {"test", "tests", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages"}
-)
+_SKIPPED_FOLDERS = frozenset({"test", "tests", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages"})
 
 # Calls that give a docstring to what is written in C, and torch's tables of shared argument descriptions.
 _DOCUMENTING_CALLS = frozenset(
@@ -45,9 +43,7 @@ def documents() -> Iterator[list[str]]:
 def write(path: Path) -> None:
     """Write the corpus as text: one sentence a line, a blank line after each document."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(
-        path.name + ".part"
-    )  # an interrupted run never leaves half a corpus under the name
+    aside = path.with_name(path.name + ".part")  # an interrupted run never leaves half a corpus under the name
     with aside.open("w", encoding="utf-8", newline="\n") as out:
         for document in documents():
             out.writelines(sentence + "\n" for sentence in document)
@@ -248,9 +244,7 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
             block, item, inside = [], False, indent
             continue
         opening = _ITEM.match(text) or numpy
-        if not opening and (
-            not block or indent < inside or block[-1].endswith(_ENDS) or (item and len(block) == 1)
-        ):
+        if not opening and (not block or indent < inside or block[-1].endswith(_ENDS) or (item and len(block) == 1)):
             opening = _NAME.match(text)
         hanging = indent > inside and (
             (item and len(block) == 1)

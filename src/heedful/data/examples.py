@@ -32,9 +32,7 @@ class Examples(NamedTuple):
         return Examples(*(column[index] for column in self))
 
 
-def plan_pairs(
-    sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator
-) -> Examples:
+def plan_pairs(sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator) -> Examples:
     """Pairs of at most length - 3 tokens ([CLS] and two [SEP] come on top), half of them true successors.
 
     `sentences` (S + 1,) are token offsets, `documents` (C + 1,) sentence offsets. Documents advance side by
@@ -86,9 +84,7 @@ def plan_pairs(
     return Examples(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
-def plan_singles(
-    sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator
-) -> Examples:
+def plan_singles(sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator) -> Examples:
     """Full sequences of at most length - 2 tokens; every token of every document is in exactly one.
 
     Whole sentences of one document fill a sequence; a sentence that is too long goes on in the next one.

@@ -24,8 +24,11 @@ from heedful.errors import UserError
 class Position(NamedTuple):
     """A place in the stream of batches."""
 
-    epoch: int = 0
-    batch: int = 0
+    epoch: int
+    batch: int
+
+
+START = Position(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,7 @@ class Sampler:
             )
 
     def stream(
-        self, position: Position = Position(), rank: int = 0, ranks: int = 1
+        self, position: Position = START, rank: int = 0, ranks: int = 1
     ) -> Iterator[tuple[Position, PretrainingBatch]]:
         """Batches from the position on, without end, each with the position after it and its peers'.
 
@@ -61,14 +64,12 @@ class Sampler:
             examples, bounds = self.epoch(position.epoch)
             for batch in range(position.batch, len(bounds) - 1):
                 if turn == rank:
-                    mine = self._batch(
-                        examples.take(slice(bounds[batch], bounds[batch + 1])), position.epoch, batch
-                    )
+                    mine = self._batch(examples.take(slice(bounds[batch], bounds[batch + 1])), position.epoch, batch)
                 turn = (turn + 1) % ranks
                 if turn == 0:
                     assert mine is not None
                     yield Position(position.epoch, batch + 1), mine
-            position = Position(position.epoch + 1)
+            position = Position(position.epoch + 1, 0)
 
     def once(self, most_tokens: int) -> Iterator[PretrainingBatch]:
         """The batches of epoch 0 until there were most_tokens: for evaluation, the same every time."""
@@ -120,7 +121,7 @@ class Sampler:
         )
 
     def _packed(self, examples: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """[CLS] A [SEP], then B [SEP] if there are pairs: ids (N,), segments (N,), sequences (N,), offsets (B + 1,)."""
+        """[CLS] A [SEP], for pairs B [SEP] too: ids, segments and sequences (N,), offsets (B + 1,)."""
         lengths = self._lengths(examples)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         sequences = np.repeat(np.arange(len(lengths)), lengths)

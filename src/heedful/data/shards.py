@@ -8,7 +8,7 @@ when it is complete. It holds, for the training and for the held-out documents, 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -58,13 +58,6 @@ class Shards:
     heldout: Split
 
 
-class Counts(NamedTuple):
-    """What went through, so far."""
-
-    documents: int
-    tokens: int
-
-
 def prepare(
     files: Sequence[Path],
     options: sources.TextOptions,
@@ -73,7 +66,6 @@ def prepare(
     share: float,
     cache: Path | None = None,
     folder: Path | None = None,
-    report: Callable[[Counts], None] = lambda counts: None,
 ) -> Shards:
     """The shards of the files' text, `share` of its documents held out; made now unless they are there.
 
@@ -85,7 +77,7 @@ def prepare(
         folder = cache / "shards" / key
     if not is_shards(folder):
         with new_folder(folder) as aside:
-            write(sources.documents(files, options), tokenizer, aside, key=key, share=share, report=report)
+            write(sources.documents(files, options), tokenizer, aside, key=key, share=share)
     return load(folder)
 
 
@@ -96,7 +88,6 @@ def write(
     *,
     key: str,
     share: float,
-    report: Callable[[Counts], None] = lambda counts: None,
 ) -> None:
     """Encode the documents on all cores and write the shards."""
     dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
@@ -107,11 +98,8 @@ def write(
             for writer, which in ((train, kept), (heldout, ~kept)):
                 of_sentence = np.repeat(which, sizes)
                 writer.add(ids[np.repeat(of_sentence, lengths)], lengths[of_sentence], sizes[which])
-            report(Counts(train.documents + heldout.documents, train.tokens + heldout.tokens))
         if not train.documents:
-            raise UserError(
-                "the text has too few documents to train on; give more text, or a smaller --held-out"
-            )
+            raise UserError("the text has too few documents to train on; give more text, or a smaller --held-out")
         meta = {
             "format": FORMAT,
             "key": key,
@@ -129,9 +117,7 @@ def load(folder: Path) -> Shards:
         raise UserError(f"{folder} holds no shards: it has no meta.json")
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        splits = [
-            _split(folder / name, meta["dtype"], **meta["splits"][name]) for name in ("train", "heldout")
-        ]
+        splits = [_split(folder / name, meta["dtype"], **meta["splits"][name]) for name in ("train", "heldout")]
         key, fingerprint, version = meta["key"], meta["tokenizer"], meta["format"]
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(
@@ -182,9 +168,7 @@ def _encoded(
     def encode(chunk: list[Document]) -> list[Encoding]:
         return tokenizer.backend.encode_batch_fast(list(chain.from_iterable(chunk)), add_special_tokens=False)
 
-    def arrays(
-        chunk: list[Document], encodings: list[Encoding]
-    ) -> tuple[list[Document], np.ndarray, np.ndarray]:
+    def arrays(chunk: list[Document], encodings: list[Encoding]) -> tuple[list[Document], np.ndarray, np.ndarray]:
         lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
         ids = np.fromiter(chain.from_iterable(e.ids for e in encodings), dtype, int(lengths.sum()))
         return chunk, ids, lengths

@@ -123,9 +123,7 @@ def _expand(given: str) -> list[Path]:
         if path.is_dir():
             return _folder(path)
         if path.exists():
-            raise UserError(
-                f"{given} is no plain file, and text is read more than once; pipe it into - instead"
-            )
+            raise UserError(f"{given} is no plain file, and text is read more than once; pipe it into - instead")
         if any(c in given for c in "*?["):
             # Path.glob takes no absolute pattern.
             names = sorted(glob.glob(given, recursive=True))  # noqa: PTH207

@@ -25,14 +25,16 @@ class Tokenizer:
     """Text to ids and back. Holds no settings of its own: everything is in the tokenizer.json it stands for."""
 
     def __init__(self, backend: tokenizers.Tokenizer, origin: str = "the tokenizer") -> None:
-        missing = [token for token in SPECIAL if backend.token_to_id(token) is None]
-        if missing:
+        ids = [backend.token_to_id(token) for token in SPECIAL]
+        found = [number for number in ids if number is not None]
+        if len(found) < len(SPECIAL):
+            missing = [token for token, number in zip(SPECIAL, ids, strict=True) if number is None]
             raise UserError(f"{origin} lacks the special tokens {', '.join(missing)}; BERT needs all five")
         backend.no_padding()
         backend.no_truncation()
         backend.encode_special_tokens = True  # "[SEP]" in a text is text
         self.backend = backend
-        self.pad, self.unk, self.cls, self.sep, self.mask = (backend.token_to_id(token) for token in SPECIAL)
+        self.pad, self.unk, self.cls, self.sep, self.mask = found
 
     @property
     def vocab_size(self) -> int:
@@ -74,9 +76,7 @@ class Tokenizer:
 def train(sentences: Iterable[str], vocab_size: int, *, cased: bool = False) -> Tokenizer:
     """A WordPiece tokenizer of exactly vocab_size tokens for the text."""
     if vocab_size <= len(SPECIAL):
-        raise UserError(
-            f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000"
-        )
+        raise UserError(f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000")
     backend = _pipeline(models.WordPiece(unk_token=UNK), cased=cased)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -113,9 +113,7 @@ def load(folder: str | Path) -> Tokenizer:
     except UserError:
         raise
     except Exception as error:  # `tokenizers` raises nothing narrower
-        raise UserError(
-            f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again"
-        ) from None
+        raise UserError(f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again") from None
     raise UserError(f"{folder} has no tokenizer: neither tokenizer.json nor vocab.txt")
 
 
@@ -133,10 +131,7 @@ def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> Non
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "model_max_length": max_length,
         **_bert_settings(backend),
-        **{
-            f"{name}_token": token
-            for name, token in zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True)
-        },
+        **{f"{name}_token": token for name, token in zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True)},
     }
     write_file(folder / "vocab.txt", ("\n".join(tokenizer.vocabulary) + "\n").encode())
     write_file(folder / "tokenizer_config.json", (json.dumps(settings, indent=2) + "\n").encode())
@@ -145,7 +140,7 @@ def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> Non
 
 def _pipeline(
     model: models.WordPiece, *, cased: bool, strip_accents: bool | None = False, chinese: bool = True
-):  # noqa: ANN202
+) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizers.Sequence(
         [
@@ -204,5 +199,7 @@ def _bert_settings(backend: tokenizers.Tokenizer) -> dict[str, object]:
 
 def case(tokenizer: Tokenizer) -> str:
     """Whether upper and lower case are kept apart, in a word."""
-    lowercase = _bert_settings(tokenizer.backend).get("do_lower_case")
-    return {True: "uncased", False: "cased", None: "with a normalizer of its own"}[lowercase]
+    settings = _bert_settings(tokenizer.backend)
+    if not settings:
+        return "with a normalizer of its own"
+    return "uncased" if settings["do_lower_case"] else "cased"

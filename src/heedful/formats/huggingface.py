@@ -71,9 +71,7 @@ def load_model(folder: str | Path) -> Bert | BertForPretraining:
     mlm, nsp = "mlm.bias" in weights, "nsp.weight" in weights
     pooler = "bert.pooler.weight" in weights
     if nsp and not pooler:
-        raise UserError(
-            f"{folder} has a next-sentence head but no pooler to feed it; its weights are incomplete"
-        )
+        raise UserError(f"{folder} has a next-sentence head but no pooler to feed it; its weights are incomplete")
     with torch.device("meta"):
         model = BertForPretraining(config, mlm=mlm, nsp=nsp, pooler=pooler)
     _check(folder, weights, model)
@@ -131,9 +129,7 @@ def read_config(folder: Path) -> BertConfig:
         raise UserError(
             f"{folder} uses {document['position_embedding_type']} positions; only absolute ones are known"
         )
-    known = {
-        ours: document[theirs] for ours, theirs in CONFIG_KEYS.items() if document.get(theirs) is not None
-    }
+    known = {ours: document[theirs] for ours, theirs in CONFIG_KEYS.items() if document.get(theirs) is not None}
     if "vocab_size" not in known:
         raise UserError(f"{path} has no vocab_size; the folder is damaged")
     return BertConfig(**known)
@@ -163,9 +159,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except FileNotFoundError:
-        raise UserError(
-            f"{path} is missing, though the folder's index names it; copy the folder again"
-        ) from None
+        raise UserError(f"{path} is missing, though the folder's index names it; copy the folder again") from None
     except safetensors.SafetensorError as error:
         raise UserError(
             f"{path} is truncated, corrupted or not a safetensors file ({error}); copy or save it again"

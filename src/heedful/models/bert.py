@@ -49,9 +49,7 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
-            raise UserError(
-                f"activation {self.activation!r} is not known; choose from {', '.join(ACTIVATIONS)}"
-            )
+            raise UserError(f"activation {self.activation!r} is not known; choose from {', '.join(ACTIVATIONS)}")
         for name in ("vocab_size", "layers", "dim", "heads", "ffn_dim", "max_length", "segments"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)} must be at least 1")
@@ -170,9 +168,7 @@ class MlmHead(nn.Module):
 class BertForPretraining(nn.Module):
     """The encoder with the heads for masked words and for next sentences, or with one of them."""
 
-    def __init__(
-        self, config: BertConfig, *, mlm: bool = True, nsp: bool = True, pooler: bool | None = None
-    ) -> None:
+    def __init__(self, config: BertConfig, *, mlm: bool = True, nsp: bool = True, pooler: bool | None = None) -> None:
         super().__init__()
         self.bert = Bert(config, nsp if pooler is None else pooler)
         self.mlm = MlmHead(config) if mlm else None

@@ -19,7 +19,7 @@ class Padded(NamedTuple):
     """(B, T), True at real tokens; None when every token is real."""
 
     def positions(self, ids: Tensor) -> Tensor:
-        """The position of each token in its own sequence."""
+        """The position of each token in its own sequence: (T,), or (N,) in a packed batch."""
         return torch.arange(ids.shape[-1], device=ids.device)
 
     def first(self, hidden: Tensor) -> Tensor:
@@ -45,8 +45,8 @@ class Packed(NamedTuple):
         columns = torch.arange(tokens, device=offsets.device) - offsets[:-1].long()[rows]
         return cls(offsets, longest, rows * longest + columns)
 
-    def positions(self, ids: Tensor) -> Tensor:
-        """The position of each token in its own sequence."""
+    def positions(self, _: Tensor) -> Tensor:
+        """The position of each token in its own sequence: (N,)."""
         return self.slots % self.longest
 
     def first(self, hidden: Tensor) -> Tensor:

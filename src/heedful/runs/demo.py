@@ -40,9 +40,7 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     baseline = most_frequent(recipe, prepared)
     say("")
     say("On documents it has never seen:")
-    say(
-        f"  masked words right   {metrics['mlm_accuracy']:6.1%}   always the most frequent token: {baseline:.1%}"
-    )
+    say(f"  masked words right   {metrics['mlm_accuracy']:6.1%}   always the most frequent token: {baseline:.1%}")
     say(f"  next sentence right  {metrics['nsp_accuracy']:6.1%}   a coin: 50.0%")
     say("")
     predictor = load(out)
@@ -52,9 +50,7 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     pictures.curves(out, out / "curves.png")
     pictures.model_positions(out, recipe.objective.length, out / "positions.png")
     say("")
-    say(
-        f"The model is in {out}, its curves in {out / 'curves.png'}, its positions in {out / 'positions.png'}."
-    )
+    say(f"The model is in {out}, its curves in {out / 'curves.png'}, its positions in {out / 'positions.png'}.")
     say("Now try:")
     say(f'  heedful fill {out} "Return the [MASK] of the list."')
     say(f"  heedful info {out}")

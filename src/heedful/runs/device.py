@@ -28,9 +28,7 @@ def choose(device: str, precision: str, local_rank: int = 0) -> Compute:
         raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, --device cpu does without")
     if device == "cpu" or not torch.cuda.is_available():
         if precision == "bf16":
-            raise UserError(
-                "bf16 is for GPUs: a CPU is slower with it, and some die of it; leave --precision out"
-            )
+            raise UserError("bf16 is for GPUs: a CPU is slower with it, and some die of it; leave --precision out")
         return Compute(torch.device("cpu"), torch.float32)
     if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use --precision fp32")

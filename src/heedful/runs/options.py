@@ -162,7 +162,8 @@ class Recipe:
     """All that decides what a run makes: the content of a recipe file and of a folder's heedful.toml."""
 
     corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")] = ()
-    """Text: files (txt, jsonl, csv, tsv, parquet; plain or gz, xz, zst), folders, globs, prepared shards, or - for standard input."""
+    """Text: files (txt, jsonl, csv, tsv, parquet; plain or gz, xz, zst), folders, globs, - for standard input;
+    or one folder of prepared shards."""
     start_from: Annotated[str | None, optional(name="from", metavar="MODEL")] = None
     """Go on training this model on new text, with its tokenizer."""
     text: TextPart = field(default_factory=TextPart)
@@ -185,8 +186,9 @@ class Recipe:
                 if value is not None
             ]
             if given:
+                flag = given[0].replace("_", "-")
                 raise UserError(
-                    f"with --from, the {given[0].replace('_', ' ')} is the model's own; leave --{given[0].replace('_', '-')} out"
+                    f"with --from, the model's own {given[0].replace('_', ' ')} is used; leave --{flag} out"
                 )
         if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
             raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
@@ -214,9 +216,7 @@ def load_recipe(name: str) -> Recipe:
         folder = Path(str(files("heedful"))) / "recipes"
         known = sorted(file.stem for file in folder.glob("*.toml"))
         if name not in known:
-            raise UserError(
-                f"there is no recipe {name!r}; choose from {', '.join(known)}, or name a .toml file"
-            )
+            raise UserError(f"there is no recipe {name!r}; choose from {', '.join(known)}, or name a .toml file")
         path = folder / f"{name}.toml"
     return read_recipe(path)
 

@@ -17,7 +17,7 @@ from heedful.train import log
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot as plt  # noqa: E402 (after the backend is chosen: no screen is needed)
+from matplotlib import pyplot as plt
 
 TITLES = {
     "mlm_loss": "masked words: loss",

@@ -142,24 +142,17 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
         initialise(model, config.init_std, generator)
         return model
     loaded = load_model(recipe.start_from)
-    old = (
-        BertForPretraining(loaded.config, mlm=False, nsp=False, pooler=loaded.pooler is not None)
-        if isinstance(loaded, Bert)
-        else loaded
-    )
-    if isinstance(loaded, Bert):
-        old.bert = loaded
-    model = BertForPretraining(loaded.config, nsp=recipe.objective.nsp)
     if tokenizer.vocab_size > loaded.config.vocab_size:
         raise UserError(
             f"{recipe.start_from}: the tokenizer has {tokenizer.vocab_size} tokens, "
             f"more than the model's {loaded.config.vocab_size}"
         )
+    model = BertForPretraining(loaded.config, nsp=recipe.objective.nsp)
     initialise(model, loaded.config.init_std, generator)
-    model.load_state_dict(
-        {name: tensor for name, tensor in old.state_dict().items() if name in model.state_dict()},
-        strict=False,
-    )
+    prefix = "bert." if isinstance(loaded, Bert) else ""
+    known = model.state_dict().keys()
+    weights = {prefix + name: tensor for name, tensor in loaded.state_dict().items() if prefix + name in known}
+    model.load_state_dict(weights, strict=False)  # a head that the old model lacks stays as initialised
     return model
 
 
@@ -313,7 +306,8 @@ def _introduce(
 def _diverged(error: Diverged, folder: Path, plan: Plan) -> str:
     good = checkpoint.steps(folder)
     where = f"the last good checkpoint is {good[-1]}" if good else "there is no checkpoint yet"
-    return f"{error}; {where}; try a lower --lr (now {plan.lr:g}), a longer --warmup, or a smaller --clip, in a new --out"
+    remedy = f"try a lower --lr (now {plan.lr:g}), a longer --warmup, or a smaller --clip, in a new --out"
+    return f"{error}; {where}; {remedy}"
 
 
 def _snapshot(

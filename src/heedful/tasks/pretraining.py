@@ -29,9 +29,7 @@ def pretraining_counts(batch: PretrainingBatch) -> dict[str, int]:
     return counts if batch.unrelated is None else {**counts, "nsp": len(batch.unrelated)}
 
 
-def pretraining_terms(
-    model: BertForPretraining, batch: PretrainingBatch, device: torch.device
-) -> dict[str, Term]:
+def pretraining_terms(model: BertForPretraining, batch: PretrainingBatch, device: torch.device) -> dict[str, Term]:
     """The objectives' sums. Words are scored at the masked positions only."""
 
     def on_device(array: np.ndarray) -> Tensor:

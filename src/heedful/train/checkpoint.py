@@ -35,9 +35,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     path = folder / f"step-{checkpoint.step:08d}"
     with new_folder(path) as aside:
         checksums = {
-            f"{name}.safetensors": write_file(
-                aside / f"{name}.safetensors", safetensors.torch.save(_plain(table))
-            )
+            f"{name}.safetensors": write_file(aside / f"{name}.safetensors", safetensors.torch.save(_plain(table)))
             for name, table in checkpoint.tensors.items()
         }
         state = json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2).encode()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -27,7 +27,7 @@ class Log:
         self.folder = folder
         self.leads = leads
         self.file: TextIO | None = None
-        self.board = None
+        self.board: Any = None
         self.console = Console(quiet=not leads, highlight=False, soft_wrap=True)
         self.said = 0.0
         self.bar = Progress(
@@ -125,7 +125,7 @@ def keep_until(path: Path, step: int) -> None:
     path.write_text("".join(kept), encoding="utf-8")
 
 
-def _board(folder: Path):  # noqa: ANN202 (an optional part's type)
+def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

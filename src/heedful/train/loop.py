@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from heedful.data.sampler import Position
+from heedful.data.sampler import START, Position
 from heedful.errors import Interrupted
 from heedful.tasks.pretraining import Term
 from heedful.train.distributed import World
@@ -39,7 +39,7 @@ class Progress:
     """Where a run stands: with the tensors, all that a checkpoint holds."""
 
     step: int = 0
-    position: Position = Position()
+    position: Position = START
     tokens: int = 0
     elapsed: float = 0.0
     """Seconds, over all the processes that the run has had."""
@@ -111,9 +111,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
             micro = [batch for _, batch in fetched]
             counts, tokens, elapsed, stopping = _agree(job, micro, clock, stop)
             before = plan.done(progress)
-            lr = plan.lr * linear(
-                plan.done(replace(progress, elapsed=elapsed, step=progress.step + 1)), plan.warmup
-            )
+            lr = plan.lr * linear(plan.done(replace(progress, elapsed=elapsed, step=progress.step + 1)), plan.warmup)
             set_rate(job.optimizer, lr)
             torch.manual_seed(step_seed(plan.seed, progress.step, world.rank))
 

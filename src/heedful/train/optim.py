@@ -4,9 +4,7 @@ import torch
 from torch import Tensor, nn
 
 
-def adamw(
-    model: nn.Module, *, lr: float, betas: tuple[float, float], eps: float, decay: float
-) -> torch.optim.AdamW:
+def adamw(model: nn.Module, *, lr: float, betas: tuple[float, float], eps: float, decay: float) -> torch.optim.AdamW:
     """The optimizer, with the matrices in one group and everything that must not decay in another."""
     parameters = list(model.parameters())
     groups = [
@@ -36,9 +34,7 @@ def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[st
     }
 
 
-def load_state_tensors(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]
-) -> None:
+def load_state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Put back what `state_tensors` gave."""
     for name, parameter in model.named_parameters():
         keys = [full for full in tensors if full.rpartition("/")[0] == name]

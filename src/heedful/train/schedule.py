@@ -23,9 +23,7 @@ def seconds(duration: str) -> float:
     parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", duration.strip())
     if not parts or not any(parts.groups()):
         raise UserError(f"{duration!r} is not a duration; write it like 90s, 10m or 1h30m")
-    total = sum(
-        float(number or 0) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True)
-    )
+    total = sum(float(number or 0) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True))
     if total <= 0:
         raise UserError(f"a duration of {duration!r} is no time at all; write it like 90s, 10m or 1h30m")
     return total

@@ -6,7 +6,8 @@ typed by a person are text; only this module puts real ones into a sequence.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -73,22 +74,29 @@ class Tokenizer:
         return self.backend.decode(ids, skip_special_tokens=True)
 
 
-def train(sentences: Iterable[str], vocab_size: int, *, cased: bool = False) -> Tokenizer:
-    """A WordPiece tokenizer of exactly vocab_size tokens for the text."""
+def train(sentences: Callable[[], Iterable[str]], vocab_size: int, *, cased: bool = False) -> Tokenizer:
+    """A WordPiece tokenizer of exactly vocab_size tokens for the text, which is read twice.
+
+    The same text gives the same vocabulary. `tokenizers` numbers the pieces `##x` in the order in which it
+    happens to meet them, and breaks ties between merges by number; so they are numbered beforehand.
+    """
     if vocab_size <= len(SPECIAL):
         raise UserError(f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000")
     backend = _pipeline(models.WordPiece(unk_token=UNK), cased=cased)
+    limit = max(1000, vocab_size // 4)  # Korean alone has some 2,500 syllables in use
+    alone, continuing = _alphabet(backend, sentences(), limit)
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=list(SPECIAL),
-        limit_alphabet=max(1000, vocab_size // 4),  # Korean alone has some 2,500 syllables in use
+        special_tokens=[*SPECIAL, *continuing],
+        initial_alphabet=alone,
+        limit_alphabet=len(alone),
         continuing_subword_prefix=CONTINUES,
         show_progress=False,
     )
-    backend.train_from_iterator(sentences, trainer)
-    _post_process(backend)
-    got = backend.get_vocab_size()
+    backend.train_from_iterator(sentences(), trainer)
+    vocabulary = backend.get_vocab()
+    got = len(vocabulary)
     if got < vocab_size:
         raise UserError(
             f"a vocabulary of {vocab_size} is larger than this text supports ({got} pieces); "
@@ -98,7 +106,27 @@ def train(sentences: Iterable[str], vocab_size: int, *, cased: bool = False) -> 
         raise UserError(
             f"vocab_size {vocab_size} is smaller than the text's alphabet ({got}); use --vocab-size {2 * got}"
         )
-    return Tokenizer(backend)
+    return _from_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), cased=cased)
+
+
+def _alphabet(backend: tokenizers.Tokenizer, sentences: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and those of them that continue a word with `##` before them; both sorted."""
+    counts: Counter[str] = Counter()
+    neighbours: set[tuple[str, str]] = set()
+    for sentence in sentences:
+        counts.update(sentence)
+        neighbours.update(zip(sentence, sentence[1:], strict=False))
+
+    def words(text: str) -> list[str]:
+        return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))]
+
+    normal: Counter[str] = Counter()
+    for character, count in sorted(counts.items()):
+        for word in words(character):
+            normal.update(dict.fromkeys(word, count))
+    kept = {character for character, _ in sorted(normal.items(), key=lambda item: (-item[1], item[0]))[:limit]}
+    inner = {character for pair in neighbours for word in words("".join(pair)) for character in word[1:]}
+    return sorted(kept), [CONTINUES + character for character in sorted(kept & inner)]
 
 
 def load(folder: str | Path) -> Tokenizer:
@@ -109,7 +137,7 @@ def load(folder: str | Path) -> Tokenizer:
         if path.is_file():
             return Tokenizer(tokenizers.Tokenizer.from_file(str(path)), str(path))
         if (folder / "vocab.txt").is_file():
-            return _from_vocabulary(folder)
+            return _from_old_folder(folder)
     except UserError:
         raise
     except Exception as error:  # `tokenizers` raises nothing narrower
@@ -166,21 +194,33 @@ def _post_process(backend: tokenizers.Tokenizer) -> None:
     )
 
 
-def _from_vocabulary(folder: Path) -> Tokenizer:
+def _from_vocabulary(
+    tokens: Sequence[str],
+    *,
+    cased: bool,
+    strip_accents: bool | None = False,
+    chinese: bool = True,
+    origin: str = "the tokenizer",
+) -> Tokenizer:
+    model = models.WordPiece({token: number for number, token in enumerate(tokens)}, unk_token=UNK)
+    backend = _pipeline(model, cased=cased, strip_accents=strip_accents, chinese=chinese)
+    backend.add_special_tokens([token for token in SPECIAL if token in tokens])
+    tokenizer = Tokenizer(backend, origin)
+    _post_process(backend)
+    return tokenizer
+
+
+def _from_old_folder(folder: Path) -> Tokenizer:
     settings = {}
     if (folder / "tokenizer_config.json").is_file():
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    backend = _pipeline(
-        models.WordPiece({token: i for i, token in enumerate(tokens)}, unk_token=UNK),
+    return _from_vocabulary(
+        (folder / "vocab.txt").read_text(encoding="utf-8").splitlines(),
         cased=not settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),
         chinese=settings.get("tokenize_chinese_chars", True),
+        origin=str(folder / "vocab.txt"),
     )
-    backend.add_special_tokens([token for token in SPECIAL if token in tokens])
-    tokenizer = Tokenizer(backend, str(folder / "vocab.txt"))
-    _post_process(backend)
-    return tokenizer
 
 
 def _bert_settings(backend: tokenizers.Tokenizer) -> dict[str, object]:

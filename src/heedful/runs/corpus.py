@@ -60,7 +60,7 @@ def train_tokenizer(files: Sequence[Path], text: TextPart, vocabulary: Vocabular
             if not held_out(document, share) and held_out(document, share + (1 - share) * sample):
                 yield from document
 
-    return wordpiece.train(sentences(), vocabulary.vocab_size or VOCAB_SIZE, cased=vocabulary.cased)
+    return wordpiece.train(sentences, vocabulary.vocab_size or VOCAB_SIZE, cased=vocabulary.cased)
 
 
 def prepare(

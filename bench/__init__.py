@@ -1,0 +1,1 @@
+"""Side-by-side measurements against peers; ratios are taken in one run."""

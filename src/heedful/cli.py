@@ -272,12 +272,19 @@ def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
 
 
 def _one_line(box: str) -> str:
-    """The text of tyro's box: its first part, and the option that was perhaps meant."""
-    lines = [line.strip("│╭╰╮╯─ ") for line in box.splitlines()[1:]]
-    rules = [number for number, line in enumerate(box.splitlines()[1:]) if "──" in line]
-    first = " ".join(line for line in lines[: rules[0] if rules else None] if line)
+    """The text of tyro's box, drawn or in plain dashes: its first part, and the option that was perhaps meant."""
+    lines = [line.strip("│╭╰╮╯ ") for line in box.splitlines()[1:]]
+    grouped = itertools.groupby(lines, lambda line: bool(re.fullmatch("[─-]{4,}", line)))
+    parts = (" ".join(" ".join(part).split()) for rule, part in grouped if not rule)
+    first = next(filter(None, parts), "this can't be understood").rstrip(".")
+    if number := re.match(r"Error parsing (\S+):.*(int\(\) with base 10|string to float): (.*)", first):
+        kind = "a whole number" if number[2].startswith("int") else "a number"
+        return f"{number[1]} is {number[3]} but must be {kind}"
+    if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):
+        known = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})
+        return f"{choice[2]} is {choice[1]}; choose from {', '.join(known)}"
     meant = re.search(r"Perhaps you meant:\W+(--[\w-]+)", box)
-    return f"{first.rstrip('.')}; did you mean {meant[1]}?" if meant else first.rstrip(".")
+    return f"{first}; did you mean {meant[1]}?" if meant else first
 
 
 def _overview() -> str:

@@ -85,7 +85,11 @@ def _literal(value: Any) -> str:
         return repr(value)
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_literal, value)) + "]"
-    return json.dumps(str(value), ensure_ascii=False)
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{value!r} is not UTF-8, so it can't be noted in a TOML file; rename it") from None
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON leaves, TOML forbids
 
 
 def _checked(content: Any, kind: Any, origin: str) -> Any:

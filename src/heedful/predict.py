@@ -31,7 +31,7 @@ Blanks = list[list[Candidate]]
 
 
 class Predictor:
-    """A model and its tokenizer."""
+    """A model, put at rest (no dropout), and its tokenizer."""
 
     def __init__(self, model: Bert | BertForPretraining, tokenizer: Tokenizer, origin: str = "the model") -> None:
         if tokenizer.vocab_size > model.config.vocab_size:
@@ -39,7 +39,7 @@ class Predictor:
                 f"{origin}: its tokenizer has {tokenizer.vocab_size} tokens but the model only "
                 f"{model.config.vocab_size}; they do not belong together"
             )
-        self.model = model
+        self.model = model.eval()
         self.tokenizer = tokenizer
         self.origin = origin
 
@@ -100,7 +100,7 @@ class Predictor:
         logits = model(ids.to(device), packed=packed, positions=positions.to(device)).mlm_logits  # (M, V)
         probabilities = logits.float().softmax(-1).cpu()[:, : self.tokenizer.vocab_size]
         probabilities[:, torch.from_numpy(self.tokenizer.special)] = 0.0
-        best = probabilities.topk(min(top, probabilities.shape[1]))
+        best = probabilities.topk(min(top, int((~self.tokenizer.special).sum())))
         found = iter(
             [Candidate(self.tokenizer.vocabulary[i], float(p)) for i, p in zip(row_ids, row, strict=True)]
             for row_ids, row in zip(best.indices.tolist(), best.values.tolist(), strict=True)

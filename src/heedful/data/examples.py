@@ -38,7 +38,7 @@ def plan_pairs(sentences: np.ndarray, documents: np.ndarray, length: int, rng: n
     `sentences` (S + 1,) are token offsets, `documents` (C + 1,) sentence offsets. Documents advance side by
     side, each round making one pair of every document that has sentences left. What a pair with a foreign B
     leaves of its document comes in the next round. Where a single sentence is left, B can only be foreign;
-    the other pairs make up for it, so that the halves stay halves as far as the documents allow.
+    the other pairs make up for it beforehand, so that the halves stay halves as far as the documents allow.
     """
     if len(documents) < 3:
         raise UserError(
@@ -54,14 +54,15 @@ def plan_pairs(sentences: np.ndarray, documents: np.ndarray, length: int, rng: n
     count = len(documents) - 1
     position = documents[:-1].copy()  # the next sentence of each document
     rounds: list[Examples] = []
-    true_pairs = pairs = 0
+    lead = 0  # true pairs, less the others
     while len(active := np.flatnonzero(position < documents[1:])):
         first, end = position[active], documents[active + 1]
         target = _targets(len(active), room, rng)
         chunk_end = np.clip(np.searchsorted(sentences, sentences[first] + target), first + 1, end)
         a_end = first + rng.integers(1, np.maximum(chunk_end - first, 2))
-        wanted = (pairs + len(active)) // 2 - true_pairs
-        follows = _choose(chunk_end - first >= 2, wanted, rng)
+        lonely, lonely_if_true = end - a_end == 1, end - chunk_end == 1  # what is left will need a foreign B
+        without = lead - len(active) - int(lonely.sum())
+        follows = _choose(chunk_end - first >= 2, without, 2 + lonely - lonely_if_true, rng)
 
         other = rng.integers(count - 1, size=len(active))
         other += other >= active
@@ -79,8 +80,7 @@ def plan_pairs(sentences: np.ndarray, documents: np.ndarray, length: int, rng: n
         )
         rounds.append(_truncated(chunk, room, rng))
         position[active] = np.where(follows, chunk_end, a_end)
-        pairs += len(active)
-        true_pairs += int(follows.sum())
+        lead += 2 * int(follows.sum()) - len(active)
     return Examples(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
@@ -109,11 +109,12 @@ def _targets(count: int, room: int, rng: np.random.Generator) -> np.ndarray:
     return np.where(short, rng.integers(min(2, room), room + 1, size=count), room)
 
 
-def _choose(eligible: np.ndarray, wanted: int, rng: np.random.Generator) -> np.ndarray:
-    """As many of the eligible as wanted, or all of them."""
-    chosen = np.zeros(len(eligible), bool)
+def _choose(eligible: np.ndarray, lead: int, gains: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """As many of the eligible as bring the lead, to which each adds its gain, closest to zero."""
     candidates = rng.permutation(np.flatnonzero(eligible))
-    chosen[candidates[: max(wanted, 0)]] = True
+    leads = lead + np.cumsum(np.concatenate([[0], gains[candidates]]))
+    chosen = np.zeros(len(eligible), bool)
+    chosen[candidates[: np.argmin(np.abs(leads))]] = True
     return chosen
 
 

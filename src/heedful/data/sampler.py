@@ -106,7 +106,7 @@ class Sampler:
             sequences,
             special=self.tokenizer.special,
             mask_id=self.tokenizer.mask,
-            rng=np.random.default_rng([self.seed, epoch, batch]),
+            rng=np.random.default_rng([self.seed, epoch, batch + 1]),  # with a zero it would be the epoch's own
             rate=self.mask_rate,
             continues=self.tokenizer.continues if self.whole_words else None,
         )

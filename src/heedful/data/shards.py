@@ -115,18 +115,15 @@ def load(folder: Path) -> Shards:
     """Shards that are already there."""
     if not (folder / "meta.json").is_file():
         raise UserError(f"{folder} holds no shards: it has no meta.json")
+    way_out = "delete the folder to prepare them again"
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if (version := meta["format"]) != FORMAT:  # whose other fields may be others
+            raise UserError(f"the shards in {folder} have format {version}, not {FORMAT}; {way_out}")
         splits = [_split(folder / name, meta["dtype"], **meta["splits"][name]) for name in ("train", "heldout")]
-        key, fingerprint, version = meta["key"], meta["tokenizer"], meta["format"]
+        key, fingerprint = meta["key"], meta["tokenizer"]
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise UserError(
-            f"the shards in {folder} are damaged ({error}); delete the folder to prepare them again"
-        ) from None
-    if version != FORMAT:
-        raise UserError(
-            f"the shards in {folder} have format {version}, not {FORMAT}; delete the folder to prepare them again"
-        )
+        raise UserError(f"the shards in {folder} are damaged ({error}); {way_out}") from None
     tokenizer = wordpiece.load(folder)
     check_tokenizer(tokenizer, fingerprint, folder)
     return Shards(folder, key, tokenizer, *splits)
@@ -149,7 +146,7 @@ def is_shards(path: Path) -> bool:
 def _key(files: Sequence[Path], options: sources.TextOptions, tokenizer: Tokenizer, share: float) -> str:
     parts = {
         "format": FORMAT,
-        "files": [(file.suffixes, file_digest(file)) for file in files],
+        "files": [(sources.kind(file), file_digest(file)) for file in files],
         "options": asdict(options),
         "tokenizer": tokenizer.fingerprint,
         "heldout": share,

@@ -101,7 +101,7 @@ def documents(files: Iterable[Path], options: TextOptions) -> Iterator[list[str]
     files = list(files)
     empty = True
     for file in files:
-        table = _kind(file)[0] in TABLES
+        table = kind(file)[0] in TABLES
         for document in _table_documents(file, options) if table else _text_documents(file, options):
             empty = False
             yield document
@@ -152,7 +152,7 @@ def _folder(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _kind(file: Path) -> tuple[str, str]:
+def kind(file: Path) -> tuple[str, str]:
     """How a file is read and how it is packed: (".csv", ".gz"). What is not known is plain text."""
     suffixes = [suffix.lower() for suffix in file.suffixes]
     packing = suffixes.pop() if suffixes and suffixes[-1] in PACKINGS else ""
@@ -211,7 +211,7 @@ def _text_column(where: str, columns: list[str], wanted: str | None) -> str:
 
 
 def _rows(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]:
-    match _kind(file)[0]:
+    match kind(file)[0]:
         case ".jsonl":
             return _jsonl(file, options)
         case ".csv":
@@ -268,7 +268,7 @@ def _parquet(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[R
     import pyarrow
     import pyarrow.parquet
 
-    packed = bool(_kind(file)[1])
+    packed = bool(kind(file)[1])
     number = 0
     with _reading(file), tempfile.TemporaryFile() if packed else file.open("rb") as source:
         if packed:  # parquet is read from its end, which a packed stream does not have at hand
@@ -359,7 +359,7 @@ def _decode(file: Path, number: int, block: bytes, options: TextOptions) -> str:
 
 def _chunks(file: Path) -> Iterator[bytes]:
     """The bytes of a file, unpacked, in chunks of `_CHUNK` but for the last."""
-    packing = _kind(file)[1]
+    packing = kind(file)[1]
     with _reading(file):
         if packing == ".zst":
             yield from _unpack_zst(file)

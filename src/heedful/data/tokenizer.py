@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -114,18 +115,13 @@ def _alphabet(backend: tokenizers.Tokenizer, sentences: Iterable[str], limit: in
     counts: Counter[str] = Counter()
     neighbours: set[tuple[str, str]] = set()
     for sentence in sentences:
-        counts.update(sentence)
-        neighbours.update(zip(sentence, sentence[1:], strict=False))
-
-    def words(text: str) -> list[str]:
-        return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))]
-
-    normal: Counter[str] = Counter()
-    for character, count in sorted(counts.items()):
-        for word in words(character):
-            normal.update(dict.fromkeys(word, count))
-    kept = {character for character, _ in sorted(normal.items(), key=lambda item: (-item[1], item[0]))[:limit]}
-    inner = {character for pair in neighbours for word in words("".join(pair)) for character in word[1:]}
+        text = backend.normalizer.normalize_str(sentence)
+        counts.update(text)
+        neighbours.update(pairwise(text))
+    del counts[" "]
+    kept = {character for character, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit]}
+    pairs = map(backend.pre_tokenizer.pre_tokenize_str, map("".join, neighbours))
+    inner = {character for words in pairs for word, _ in words for character in word[1:]}
     return sorted(kept), [CONTINUES + character for character in sorted(kept & inner)]
 
 
@@ -211,9 +207,12 @@ def _from_vocabulary(
 
 
 def _from_old_folder(folder: Path) -> Tokenizer:
-    settings = {}
-    if (folder / "tokenizer_config.json").is_file():
-        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings, beside = {}, folder / "tokenizer_config.json"
+    try:
+        if beside.is_file():
+            settings = json.loads(beside.read_bytes())
+    except ValueError as error:
+        raise UserError(f"{beside} is damaged ({error}); copy it again") from None
     return _from_vocabulary(
         (folder / "vocab.txt").read_text(encoding="utf-8").splitlines(),
         cased=not settings.get("do_lower_case", True),

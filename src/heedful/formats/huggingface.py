@@ -5,7 +5,6 @@ with `weights_only=True`, so that no code ever runs from a file.
 """
 
 import json
-import pickle
 import re
 import warnings
 from collections.abc import Mapping
@@ -44,6 +43,9 @@ NAMES = {
 PARAMETERS = {"mlm.decoder": "cls.predictions.decoder.weight"}
 """The parameters whose last name differs too."""
 
+WORD_BIASES = ("cls.predictions.bias", "cls.predictions.decoder.bias")
+"""Two names of one bias. Where the decoder is tied transformers adds the first, else the second."""
+
 OLD_ENDINGS = {"gamma": "weight", "beta": "bias"}
 FOREIGN_HEADS = ("classifier.", "qa_outputs.")
 CONFIG_KEYS = {
@@ -67,7 +69,7 @@ def load_model(folder: str | Path) -> Bert | BertForPretraining:
     """The model in a BERT folder, ours or anyone's, ready to use: with the heads that its weights have."""
     folder = Path(folder)
     config = read_config(folder)
-    weights = _ours(_read_weights(folder))
+    weights = _ours(_read_weights(folder), config.tied)
     mlm, nsp = "mlm.bias" in weights, "nsp.weight" in weights
     pooler = "bert.pooler.weight" in weights
     if nsp and not pooler:
@@ -100,6 +102,8 @@ def save_model(model: Bert | BertForPretraining, folder: str | Path) -> None:
         their_name(prefix + name).removeprefix(prefix): tensor.detach().float().cpu().contiguous()
         for name, tensor in model.state_dict().items()
     }
+    if not model.config.tied and WORD_BIASES[0] in weights:
+        weights[WORD_BIASES[1]] = weights[WORD_BIASES[0]].clone()
     write_file(folder / "model.safetensors", safetensors.torch.save(weights, {"format": "pt"}))
 
 
@@ -129,9 +133,15 @@ def read_config(folder: Path) -> BertConfig:
         raise UserError(
             f"{folder} uses {document['position_embedding_type']} positions; only absolute ones are known"
         )
+    if document.get("is_decoder"):
+        raise UserError(f"{folder} is a decoder; only encoders can be loaded")
     known = {ours: document[theirs] for ours, theirs in CONFIG_KEYS.items() if document.get(theirs) is not None}
     if "vocab_size" not in known:
         raise UserError(f"{path} has no vocab_size; the folder is damaged")
+    for ours, value in known.items():
+        kind = BertConfig.__annotations__[ours]
+        if not isinstance(value, int | float if kind is float else kind):
+            raise UserError(f"{path}: {CONFIG_KEYS[ours]} is {value!r} but must be of type {kind.__name__}")
     return BertConfig(**known)
 
 
@@ -146,13 +156,22 @@ def _architecture(model: Bert | BertForPretraining) -> str:
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        parts = _read_index(index)
         return {name: tensor for part in parts for name, tensor in _read_safetensors(folder / part).items()}
     if (folder / "model.safetensors").is_file():
         return _read_safetensors(folder / "model.safetensors")
     if (folder / "pytorch_model.bin").is_file():
         return _read_pickle(folder / "pytorch_model.bin")
     raise UserError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
+
+
+def _read_index(path: Path) -> list[str]:
+    """The names of the files that the weights are spread over."""
+    try:
+        parts = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+        return sorted(Path(part).name for part in parts)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise UserError(f"{path} is not an index of weights; copy the folder again") from None
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -169,7 +188,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         weights = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError):
+    except Exception:  # a damaged file raises anything from IndexError to struct.error
         raise UserError(
             f"{path} is damaged or a pickle that holds more than tensors, and loading it could run code; "
             "save it again as model.safetensors"
@@ -179,20 +198,22 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
     return dict(weights)
 
 
-def _ours(theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _ours(theirs: Mapping[str, Tensor], tied: bool) -> dict[str, Tensor]:
     """The weights under our names: a bare encoder's gain their prefix, old endings are renewed."""
     bare = not any(name.startswith("bert.") for name in theirs)
     back = {their: our for our, their in NAMES.items()} | {their: our for our, their in PARAMETERS.items()}
+    bias = next((name for name in WORD_BIASES[:: 1 if tied else -1] if name in theirs), None)
+    for head in sorted({name.split(".")[0] for name in theirs if name.startswith(FOREIGN_HEADS)}):
+        warnings.warn(f"the weights of the head {head!r} are left out", stacklevel=3)
     weights: dict[str, Tensor] = {}
     for name, tensor in theirs.items():
         full = f"bert.{name}" if bare and not name.startswith(("cls.", *FOREIGN_HEADS)) else name
         if full.startswith(FOREIGN_HEADS):
-            warnings.warn(f"the weights of the head {name.split('.')[0]!r} are left out", stacklevel=3)
             continue
-        if full == "cls.predictions.decoder.bias" and "cls.predictions.bias" not in theirs:
-            full = "cls.predictions.bias"
-        if full.endswith("position_ids") or full == "cls.predictions.decoder.bias":
-            continue  # a buffer of old versions; a second name of cls.predictions.bias
+        if full == bias:
+            full = WORD_BIASES[0]
+        elif full in WORD_BIASES or full.endswith("position_ids"):
+            continue  # a second name; a buffer of old versions
         module, _, ending = full.rpartition(".")
         number = re.search(r"\.(\d+)\.", module)
         pattern = re.sub(r"\.\d+\.", ".#.", module)
@@ -216,13 +237,21 @@ def _check(folder: Path, weights: dict[str, Tensor], model: nn.Module) -> None:
     if missing:
         raise UserError(f"{folder} lacks the weights {_listed([their_name(name) for name in missing])}")
     if unknown:
-        raise UserError(f"{folder} has weights that no BERT has: {_listed(unknown)}")
+        listed = _listed([_their_name_if_any(name) for name in unknown])
+        raise UserError(f"{folder} has weights that no BERT of its config.json has: {listed}")
     for name, shape in shapes.items():
         if weights[name].shape != shape:
             raise UserError(
                 f"{folder}: {their_name(name)} has shape {tuple(weights[name].shape)}, "
                 f"but config.json asks for {tuple(shape)}"
             )
+
+
+def _their_name_if_any(name: str) -> str:
+    try:
+        return their_name(name)
+    except KeyError:
+        return name
 
 
 def _listed(names: list[str], most: int = 3) -> str:

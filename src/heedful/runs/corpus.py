@@ -14,7 +14,7 @@ from heedful.errors import UserError
 from heedful.runs.options import TextPart, VocabularyPart
 
 VOCAB_SIZE = 16000
-TOKENIZER_BYTES = 200 << 20
+TOKENIZER_BYTES = 100 << 20
 """A vocabulary is trained on a sample of about this much text: more changes it little and costs memory."""
 
 Say = Callable[[str], None]

@@ -1,5 +1,6 @@
 """Where to compute, and in what precision: what this machine can do without harm."""
 
+import os
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,13 @@ class Compute(NamedTuple):
     def autocast(self) -> torch.autocast:
         """Runs matrix products in the chosen type; does nothing for fp32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype is not torch.float32)
+
+    def repeatable(self) -> None:
+        """Have a GPU add in the same order every time, as a CPU does, for runs that are equal to the bit."""
+        if self.device.type == "cuda":
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.utils.deterministic.fill_uninitialized_memory = False  # for debugging; costs time
+            torch.use_deterministic_algorithms(True)
 
 
 def choose(device: str, precision: str, local_rank: int = 0) -> Compute:

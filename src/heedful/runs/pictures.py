@@ -60,13 +60,13 @@ def positions(learned: Tensor, length: int, path: Path) -> None:
     used = learned[:length].detach().float().cpu()
     figure, axes = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
     for row, (name, encoding) in enumerate((("sinusoidal", fixed), ("learned by this model", used))):
-        limit = float(np.percentile(encoding.abs(), 99)) or 1.0
-        image = axes[row, 0].imshow(encoding, aspect="auto", cmap="RdBu", vmin=-limit, vmax=limit)
+        limit = float(np.percentile(encoding.abs().numpy(), 99)) or 1.0
+        image = axes[row, 0].imshow(encoding.numpy(), aspect="auto", cmap="RdBu", vmin=-limit, vmax=limit)
         axes[row, 0].set(title=f"{name}: value", xlabel="dimension", ylabel="position")
         figure.colorbar(image, ax=axes[row, 0])
         centred = encoding - encoding.mean(0) if row else encoding
         similarity = F.cosine_similarity(centred[:, None], centred[None], dim=-1)  # (T, T)
-        image = axes[row, 1].imshow(similarity, cmap="viridis")
+        image = axes[row, 1].imshow(similarity.numpy(), cmap="viridis")
         axes[row, 1].set(title=f"{name}: similarity of two positions", xlabel="position", ylabel="position")
         figure.colorbar(image, ax=axes[row, 1])
     figure.savefig(path, dpi=110)

@@ -48,6 +48,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
     check_length(recipe)
     with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
+        compute.repeatable()
         if ranks.leads:
             claim(out, recipe, resume=options.resume)
         ranks.barrier()
@@ -55,11 +56,13 @@ def pretrain(options: PretrainOptions) -> Metrics:
             raise UserError(f"the run in {out} is complete; to go on training its model, use --from {out}")
         try:
             shards = _shards(options, ranks)
+            model = build(recipe, shards.tokenizer).to(compute.device)
+            training = sampler(recipe, shards.train, shards.tokenizer)
         except BaseException:
             if ranks.leads and not options.resume:
                 _give_back(out)
             raise
-        return _train(options, plan, shards, compute, ranks)
+        return _train(options, plan, model, shards, training, compute, ranks)
 
 
 def make_plan(recipe: Recipe) -> Plan:
@@ -86,15 +89,19 @@ def make_plan(recipe: Recipe) -> Plan:
 
 def check_length(recipe: Recipe) -> None:
     """Refuse sequences that the model has no positions for, before anything is prepared."""
-    length = recipe.objective.length
-    if recipe.start_from:
-        positions = read_config(Path(recipe.start_from)).max_length
-        way_out = f"use --length {positions} or less"
-    else:
-        positions = recipe.model.max_length or 512
-        way_out = f"use --length {positions} or less, or --max-length {length}"
+    length, positions = recipe.objective.length, _positions(recipe)
     if length > positions:
+        way_out = f"use --length {positions} or less"
+        if not recipe.start_from:
+            way_out += f", or --max-length {length}"
         raise UserError(f"length {length} is beyond the model's {positions} positions; {way_out}")
+
+
+def _positions(recipe: Recipe) -> int:
+    """The longest input of the model."""
+    if recipe.start_from:
+        return read_config(Path(recipe.start_from)).max_length
+    return recipe.model.max_length or 512
 
 
 def claim(out: Path, recipe: Recipe, *, resume: bool) -> None:
@@ -122,9 +129,7 @@ def claim(out: Path, recipe: Recipe, *, resume: bool) -> None:
 
 def _give_back(out: Path) -> None:
     """Empty the folder of a run that never began, so that the same command can be given again."""
-    for path in out.iterdir():
-        path.unlink()
-    out.rmdir()
+    shutil.rmtree(out)
 
 
 def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
@@ -134,7 +139,7 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
         config = BertConfig.of_size(
             recipe.model.size or "small",
             vocab_size=tokenizer.vocab_size,
-            max_length=recipe.model.max_length or 512,
+            max_length=_positions(recipe),
             dropout=recipe.model.dropout,
             attention_dropout=recipe.model.attention_dropout,
         )
@@ -190,9 +195,8 @@ def _shards(options: PretrainOptions, ranks: World) -> Shards:
     found = _prepared(options, log) if ranks.leads else None
     ranks.barrier()
     found = found or _prepared(options, log)
-    positions = options.settings.model.max_length or 512
     if ranks.leads:
-        wordpiece.save(found.tokenizer, options.out, positions)
+        wordpiece.save(found.tokenizer, options.out, _positions(options.settings))
     return found
 
 
@@ -213,7 +217,7 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
         recipe.text,
         tokenizer=trained,
         given=given,
-        stdin_folder=options.out,
+        stdin_folder=options.out / "checkpoints",  # kept for as long as the run may be resumed
         cache=options.cache or corpus.default_cache(),
         say=log.note,
     )
@@ -225,15 +229,21 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
     return found
 
 
-def _train(options: PretrainOptions, plan: Plan, shards: Shards, compute: Compute, ranks: World) -> Metrics:
+def _train(
+    options: PretrainOptions,
+    plan: Plan,
+    model: BertForPretraining,
+    shards: Shards,
+    training: Sampler,
+    compute: Compute,
+    ranks: World,
+) -> Metrics:
     recipe, out = options.settings, options.out
     folder = out / "checkpoints"
-    model = build(recipe, shards.tokenizer).to(compute.device)
     rate = recipe.optimizer
     optimizer = adamw(model, lr=plan.lr, betas=(rate.beta1, rate.beta2), eps=1e-6, decay=rate.weight_decay)
     log = Log(out, leads=ranks.leads)
     progress = _restore(folder, model, optimizer, shards, log) if options.resume else Progress()
-    training = sampler(recipe, shards.train, shards.tokenizer)
     testing = evaluation_sampler(recipe, shards.heldout, shards.tokenizer)
     can_test = shards.heldout.has_pairs() if recipe.objective.nsp else len(shards.heldout.tokens) > 0
     last: Metrics = {}

@@ -33,6 +33,9 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write a checkpoint, then remove all but the newest `keep`."""
     path = folder / f"step-{checkpoint.step:08d}"
+    for stale in steps(folder):
+        if stale.name >= path.name:  # damaged, or the run would not be at an earlier step again
+            shutil.rmtree(stale)
     with new_folder(path) as aside:
         checksums = {
             f"{name}.safetensors": write_file(aside / f"{name}.safetensors", safetensors.torch.save(_plain(table)))
@@ -72,6 +75,8 @@ def clean(folder: Path) -> None:
 
 def _load(path: Path) -> Checkpoint:
     checksums = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
+    if not isinstance(checksums, dict) or "state.json" not in checksums:
+        raise ValueError("checksums.json is not as it was written")
     for name, expected in checksums.items():
         if file_digest(path / name) != expected:
             raise ValueError(f"{name} has another checksum than when it was written")

@@ -4,6 +4,7 @@ Gradients are summed in one flat piece in a fixed order, so that a run can be re
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -70,5 +71,9 @@ def world(device: str) -> Iterator[World]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     try:
         yield World(dist.get_rank(), ranks, int(os.environ.get("LOCAL_RANK", "0")))
+    except RuntimeError as error:
+        if not re.search(r"[Cc]onnection (closed|reset) by peer", str(error)):
+            raise
+        raise UserError("another process of this run has ended; what it said tells why") from None
     finally:
         dist.destroy_process_group()

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from heedful.durable import write_file
 from heedful.errors import UserError
 
 FILE = "metrics.jsonl"
@@ -47,11 +48,13 @@ class Log:
             return
         keep_until(self.folder / FILE, step)
         self.board = _board(self.folder) if tensorboard else None
-        with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
-            yield
-        self.file = None
-        if self.board is not None:
-            self.board.close()
+        try:
+            with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
+                yield
+        finally:
+            self.file = None
+            if self.board is not None:
+                self.board.close()
 
     def note(self, text: str) -> None:
         """A line for people."""
@@ -122,7 +125,7 @@ def keep_until(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError):
             continue
-    path.write_text("".join(kept), encoding="utf-8")
+    write_file(path, "".join(kept).encode())
 
 
 def _board(folder: Path) -> Any:

@@ -89,10 +89,10 @@ class Job(Generic[Batch]):
 
 
 class Diverged(Exception):  # noqa: N818
-    """The loss is no longer a number."""
+    """The loss, or its gradient, is no longer a number."""
 
-    def __init__(self, step: int, loss: float) -> None:
-        super().__init__(f"the loss became {loss} at step {step}")
+    def __init__(self, step: int, what: str, value: float) -> None:
+        super().__init__(f"the {what} became {value} at step {step}")
         self.step = step
 
 
@@ -122,6 +122,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
                 tally.add(terms)
             world.sum_gradients(parameters)
             norm = clip(parameters, plan.clip)
+            tally.norm = tally.norm + norm.detach()
             job.optimizer.step()
             job.optimizer.zero_grad()
 
@@ -246,6 +247,8 @@ class _Tally:
     sums: dict[str, Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     tokens: int = 0
+    norm: Tensor | float = 0.0
+    """Of the gradients: one that is no number makes every weight so, a step before the loss shows it."""
 
     def add(self, terms: dict[str, Term]) -> None:
         for name, term in terms.items():
@@ -256,7 +259,9 @@ class _Tally:
     def check(self, step: int) -> None:
         for total in self.sums.values():
             if not math.isfinite(loss := float(total[0])):
-                raise Diverged(step, loss)
+                raise Diverged(step, "loss", loss)
+        if not math.isfinite(norm := float(self.norm)):
+            raise Diverged(step, "gradient", norm)
 
     def averages(self, names: Iterable[str], world: World) -> Metrics:
         """Loss and accuracy of each objective over all ranks, and the sum of the losses."""

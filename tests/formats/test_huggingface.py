@@ -1,0 +1,404 @@
+import dataclasses
+import json
+import os
+import pickle
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from heedful.errors import UserError
+from heedful.formats.huggingface import CONFIG_KEYS, load_model, read_config, save_model, their_name
+from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
+
+CONFIG = BertConfig(vocab_size=61, layers=11, dim=10, heads=2, ffn_dim=13, max_length=17, segments=3)
+EMBEDDING = "bert.embeddings.word_embeddings.weight"
+
+
+def model(config: BertConfig = CONFIG, **heads: bool) -> BertForPretraining:
+    made = BertForPretraining(config, **heads)
+    initialise(made, 0.3, torch.Generator().manual_seed(1))
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "model"
+    save_model(model(), path)
+    return path
+
+
+def weights_of(folder: Path) -> dict[str, Tensor]:
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def rewrite(folder: Path, weights: dict[str, Tensor]) -> None:
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+
+
+def change_config(folder: Path, **changes: object) -> None:
+    document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(document | changes), encoding="utf-8")
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        load_model(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder) in message
+    return message
+
+
+def assert_same(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    left, right = one.state_dict(), other.state_dict()
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]), name
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("mlm", "nsp"), [(True, True), (True, False), (False, True)])
+def test_what_is_saved_is_loaded_to_the_bit(tmp_path: Path, mlm: bool, nsp: bool, tied: bool):
+    saved = model(dataclasses.replace(CONFIG, tied=tied), mlm=mlm, nsp=nsp)
+    save_model(saved, tmp_path / "new" / "folder")
+    loaded = load_model(tmp_path / "new" / "folder")
+    assert isinstance(loaded, BertForPretraining)
+    assert loaded.config == saved.config
+    assert_same(loaded, saved)
+    assert not loaded.training
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+
+
+@pytest.mark.parametrize("pooler", [True, False])
+def test_an_encoder_alone_stays_alone(tmp_path: Path, pooler: bool):
+    saved = Bert(CONFIG, pooler)
+    save_model(saved, tmp_path)
+    loaded = load_model(tmp_path)
+    assert isinstance(loaded, Bert)
+    assert_same(loaded, saved)
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    heads=st.integers(1, 3),
+    width=st.integers(1, 5),
+    layers=st.integers(1, 3),
+    ffn_dim=st.integers(1, 11),
+    segments=st.integers(1, 3),
+    activation=st.sampled_from(["gelu", "gelu_new", "relu", "silu"]),
+    dropout=st.floats(0, 0.9),
+    norm_eps=st.floats(1e-12, 1e-3),
+    tied=st.booleans(),
+)
+def test_every_setting_comes_back(tmp_path_factory: pytest.TempPathFactory, heads: int, width: int, **others):
+    config = BertConfig(vocab_size=7, dim=heads * width, heads=heads, max_length=5, init_std=0.03, **others)
+    folder = tmp_path_factory.mktemp("model")
+    save_model(model(config), folder)
+    assert load_model(folder).config == config
+
+
+def test_every_field_of_the_config_has_a_name():
+    assert CONFIG_KEYS.keys() == {field.name for field in dataclasses.fields(BertConfig)}
+
+
+def test_every_parameter_has_its_own_name():
+    with torch.device("meta"):
+        names = list(model(dataclasses.replace(CONFIG, tied=False)).state_dict())
+    theirs = [their_name(name) for name in names]
+    assert len(set(theirs)) == len(names)
+    assert their_name("bert.layers.10.attention.query.bias") == "bert.encoder.layer.10.attention.self.query.bias"
+    assert their_name("bert.layers.1.feed_forward_norm.weight") == "bert.encoder.layer.1.output.LayerNorm.weight"
+    assert their_name("mlm.bias") == "cls.predictions.bias"
+    assert their_name("mlm.decoder") == "cls.predictions.decoder.weight"
+
+
+def test_the_file_holds_exactly_the_named_parameters(folder: Path):
+    assert set(weights_of(folder)) == {their_name(name) for name in model().state_dict()}
+
+
+def test_the_files_are_those_of_transformers(folder: Path):
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert document["model_type"] == "bert"
+    assert document["num_hidden_layers"] == 11
+    assert document["type_vocab_size"] == 3
+
+
+def test_a_config_that_says_little_means_the_published_base(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 61}', encoding="utf-8")
+    assert read_config(tmp_path) == BertConfig(vocab_size=61)
+
+
+def test_no_folder(tmp_path: Path):
+    assert "is not a model folder: it has no config.json" in refusal(tmp_path / "nowhere")
+
+
+def test_no_config(folder: Path):
+    (folder / "config.json").unlink()
+    assert "is not a model folder: it has no config.json" in refusal(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"model_type": "bert"', b"\xff\xfe{}"])
+def test_a_config_that_is_not_json(folder: Path, content: bytes):
+    (folder / "config.json").write_bytes(content)
+    message = refusal(folder)
+    assert "config.json is not valid JSON" in message
+    assert "damaged" in message
+
+
+def test_a_config_of_another_model(folder: Path):
+    change_config(folder, model_type="gpt2")
+    assert "holds a model of type 'gpt2'; only 'bert' can be loaded" in refusal(folder)
+
+
+def test_a_config_that_is_no_table(folder: Path):
+    (folder / "config.json").write_text("[1, 2]", encoding="utf-8")
+    assert "type None; only 'bert'" in refusal(folder)
+
+
+def test_a_config_without_a_vocabulary(folder: Path):
+    change_config(folder, vocab_size=None)
+    assert "has no vocab_size" in refusal(folder)
+
+
+def test_a_config_with_a_value_of_another_kind(folder: Path):
+    change_config(folder, hidden_size="10")
+    assert "hidden_size is '10' but must be of type int" in refusal(folder)
+
+
+def test_positions_that_are_not_absolute(folder: Path):
+    change_config(folder, position_embedding_type="relative_key")
+    assert "uses relative_key positions; only absolute ones are known" in refusal(folder)
+
+
+def test_a_decoder(folder: Path):
+    change_config(folder, is_decoder=True)
+    assert "is a decoder; only encoders can be loaded" in refusal(folder)
+
+
+def test_no_weights(folder: Path):
+    (folder / "model.safetensors").unlink()
+    assert "has no weights: neither model.safetensors nor pytorch_model.bin" in refusal(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.0001, 0.5, 0.9999])
+def test_truncated_weights(folder: Path, share: float):
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    message = refusal(folder)
+    assert "model.safetensors is truncated, corrupted or not a safetensors file" in message
+    assert "copy or save it again" in message
+
+
+def test_a_pickle_that_is_called_safetensors(folder: Path):
+    torch.save(model().state_dict(), folder / "model.safetensors")
+    assert "model.safetensors is truncated, corrupted or not a safetensors file" in refusal(folder)
+
+
+class Intruder:
+    """Unpickling it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_no_code_runs_from_a_file(folder: Path, tmp_path: Path, zipped: bool):
+    (folder / "model.safetensors").unlink()
+    content = {EMBEDDING: torch.zeros(61, 10), "more": Intruder(tmp_path / "broken in")}
+    torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    message = refusal(folder)
+    assert "pytorch_model.bin is damaged or a pickle that holds more than tensors" in message
+    assert "could run code" in message
+    assert "save it again as model.safetensors" in message
+    assert not (tmp_path / "broken in").exists()
+
+
+def test_no_code_runs_from_a_plain_pickle(folder: Path, tmp_path: Path):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Intruder(tmp_path / "broken in"), protocol=2))
+    assert "could run code" in refusal(folder)
+    assert not (tmp_path / "broken in").exists()
+    pickle.loads((folder / "pytorch_model.bin").read_bytes())
+    assert (tmp_path / "broken in").exists()  # it would have
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.1, 0.5, 0.9, 0.9999])
+def test_truncated_old_weights(folder: Path, share: float, zipped: bool):
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    torch.save(model().state_dict(), path, _use_new_zipfile_serialization=zipped)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert "pytorch_model.bin is damaged" in refusal(folder)
+
+
+@settings(deadline=None, max_examples=200)
+@given(content=st.binary(max_size=37) | st.binary(max_size=37).map(lambda junk: b"\x80\x02" + junk))
+def test_rubbish_for_old_weights(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+    folder = tmp_path_factory.getbasetemp() / "rubbish"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text('{"model_type": "bert", "vocab_size": 61}', encoding="utf-8")
+    (folder / "pytorch_model.bin").write_bytes(content)
+    assert "pytorch_model.bin is" in refusal(folder)
+
+
+@pytest.mark.parametrize("content", [[torch.zeros(3)], {"epoch": 3, "state_dict": {}}])
+def test_old_weights_that_are_no_table_of_tensors(folder: Path, content: object):
+    (folder / "model.safetensors").unlink()
+    torch.save(content, folder / "pytorch_model.bin")
+    assert "pytorch_model.bin is not a table of tensors" in refusal(folder)
+
+
+def shard(folder: Path, index: str) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+
+
+def test_an_index_that_names_a_file_that_is_not_there(folder: Path):
+    shard(folder, json.dumps({"weight_map": {EMBEDDING: "model-00002-of-00001.safetensors"}}))
+    message = refusal(folder)
+    assert "model-00002-of-00001.safetensors is missing, though the folder's index names it" in message
+
+
+@pytest.mark.parametrize("index", ["", "{", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 3}}'])
+def test_a_damaged_index(folder: Path, index: str):
+    shard(folder, index)
+    assert "model.safetensors.index.json is not an index of weights" in refusal(folder)
+
+
+def test_missing_weights(folder: Path):
+    weights = weights_of(folder)
+    gone = [name for name in weights if ".layer.3.attention.self." in name]
+    assert len(gone) == 6
+    for name in gone:
+        del weights[name]
+    rewrite(folder, weights)
+    message = refusal(folder)
+    listed = re.search(r"lacks the weights (.*) and 3 more$", message)
+    assert listed
+    assert set(listed[1].split(", ")) < set(gone)
+
+
+def test_unknown_weights(folder: Path):
+    rewrite(folder, weights_of(folder) | {"bert.extra.weight": torch.zeros(2)})
+    message = refusal(folder)
+    assert "has weights that no BERT of its config.json has: bert.extra.weight" in message
+
+
+def test_more_layers_than_the_config_says(folder: Path):
+    change_config(folder, num_hidden_layers=10)
+    message = refusal(folder)
+    assert "has weights that no BERT of its config.json has: bert.encoder.layer.10." in message
+    assert message.endswith(" and 13 more")
+
+
+def test_fewer_layers_than_the_config_says(folder: Path):
+    change_config(folder, num_hidden_layers=12)
+    assert "lacks the weights bert.encoder.layer.11." in refusal(folder)
+
+
+def test_a_shape_that_the_config_does_not_ask_for(folder: Path):
+    change_config(folder, vocab_size=67)
+    message = refusal(folder)
+    assert f"{EMBEDDING} has shape (61, 10), but config.json asks for (67, 10)" in message
+
+
+def test_a_next_sentence_head_without_its_pooler(folder: Path):
+    weights = weights_of(folder)
+    del weights["bert.pooler.dense.weight"], weights["bert.pooler.dense.bias"]
+    rewrite(folder, weights)
+    assert "has a next-sentence head but no pooler to feed it" in refusal(folder)
+
+
+@pytest.mark.parametrize("head", ["classifier", "qa_outputs"])
+def test_the_head_of_another_task_is_left_out_with_a_warning(tmp_path: Path, head: str):
+    encoder = model(mlm=False)
+    save_model(encoder, tmp_path)
+    weights = {name: tensor for name, tensor in weights_of(tmp_path).items() if not name.startswith("cls.")}
+    rewrite(tmp_path, weights | {f"{head}.weight": torch.zeros(3, 10), f"{head}.bias": torch.zeros(3)})
+    with pytest.warns(UserWarning, match=f"the weights of the head '{head}' are left out") as caught:
+        loaded = load_model(tmp_path)
+    assert {Path(warning.filename) for warning in caught} == {Path(__file__)}
+    assert isinstance(loaded, Bert)
+    assert_same(loaded, encoder.bert)
+
+
+def test_a_heads_warning_is_said_once(tmp_path: Path):
+    save_model(Bert(CONFIG), tmp_path)
+    head = {"classifier.weight": torch.zeros(3, 10), "classifier.bias": torch.zeros(3)}
+    rewrite(tmp_path, weights_of(tmp_path) | head)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load_model(tmp_path)
+    assert len(caught) == 1
+
+
+def fail(*_: object, **__: object) -> None:
+    raise OSError("no space left")
+
+
+@pytest.mark.parametrize("owner", [os, Path])
+def test_a_failed_save_leaves_the_old_folder_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch, owner: object):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    other = BertForPretraining(CONFIG)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "fsync" if owner is os else "replace", fail)
+        with pytest.raises(OSError, match="no space left"):
+            save_model(other, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    save_model(other, folder)
+    assert_same(load_model(folder), other)
+
+
+def test_a_save_that_fails_at_the_weights_keeps_the_old_ones(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    before = (folder / "model.safetensors").read_bytes()
+    replace = Path.replace
+
+    def fail_at_weights(path: Path, target: Path) -> Path:
+        if target.name == "model.safetensors":
+            fail()
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", fail_at_weights)
+    with pytest.raises(OSError, match="no space left"):
+        save_model(BertForPretraining(CONFIG), folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert_same(load_model(folder), model())
+
+
+def test_a_model_can_be_saved_over_the_one_it_was_loaded_from(folder: Path):
+    loaded = load_model(folder)
+    with torch.no_grad():
+        loaded.bert.pooler.bias.fill_(3.0)
+    save_model(loaded, folder)
+    again = load_model(folder)
+    assert_same(again, loaded)
+    assert again.bert.pooler.bias.tolist() == [3.0] * 10
+
+
+def test_training_a_loaded_model_does_not_touch_its_file(folder: Path):
+    before = (folder / "model.safetensors").read_bytes()
+    loaded = load_model(folder)
+    with torch.no_grad():
+        for parameter in loaded.parameters():
+            parameter.add_(1.0)
+    assert (folder / "model.safetensors").read_bytes() == before
+
+
+def test_half_precision_models_are_saved_as_single(tmp_path: Path):
+    save_model(model().bfloat16(), tmp_path)
+    assert {tensor.dtype for tensor in weights_of(tmp_path).values()} == {torch.float32}

@@ -1,0 +1,216 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib import image
+
+import heedful
+from heedful.data import tokenizer as wordpiece
+from heedful.errors import UserError
+from heedful.formats.huggingface import save_model
+from heedful.models.bert import Bert, BertConfig, BertForPretraining
+from heedful.nn.positions import sinusoidal
+from heedful.runs import doctor, info, pictures
+from heedful.runs.device import Compute, choose
+
+CONFIG = BertConfig(vocab_size=61, layers=3, dim=10, heads=2, ffn_dim=13, max_length=17)
+TINY = BertConfig.of_size("tiny", vocab_size=97, max_length=31)
+REPORTS = [
+    {"kind": "train", "step": 1, "tokens": 101, "loss": 5.5, "mlm_loss": 4.5, "mlm_accuracy": 0.1, "lr": 1e-4},
+    {"kind": "train", "step": 2, "tokens": 202, "loss": 4.5, "mlm_loss": 3.5, "mlm_accuracy": 0.2, "lr": 2e-4},
+    {"kind": "heldout", "step": 2, "tokens": 202, "loss": 4.75, "mlm_loss": 3.75, "mlm_accuracy": 0.125},
+]
+
+
+def report(folder: Path, lines: list[dict[str, object]]) -> None:
+    folder.mkdir(exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+
+
+def assert_drawn(path: Path, height: int) -> None:
+    """A PNG of the right height that is not blank."""
+    assert path.read_bytes().startswith(b"\x89PNG")
+    pixels = image.imread(path)
+    assert pixels.shape[0] == pytest.approx(height, abs=2)
+    assert pixels[..., :3].std() > 0.01
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture(params=[True, False], ids=["bf16", "no bf16"])
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """A GPU that has bf16 or has not."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: request.param)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Old Card")
+    return request.param
+
+
+def test_the_curves_of_a_run(tmp_path: Path):
+    report(tmp_path, REPORTS)
+    pictures.curves(tmp_path, tmp_path / "curves.png")
+    assert_drawn(tmp_path / "curves.png", 2 * 352)  # three panels, two a row, 3.2 inches of 110 dots
+    assert not pictures.plt.get_fignums()
+
+
+def test_the_curves_show_every_metric_that_the_run_has(tmp_path: Path):
+    report(tmp_path, [{**REPORTS[0], "nsp_loss": 0.7, "nsp_accuracy": 0.5, "tokens_per_second": 997.0}])
+    pictures.curves(tmp_path, tmp_path / "curves.png")
+    assert_drawn(tmp_path / "curves.png", 3 * 352)
+
+
+def test_no_curves_without_reports(tmp_path: Path):
+    with pytest.raises(UserError, match=r"holds no run: it has no metrics\.jsonl"):
+        pictures.curves(tmp_path, tmp_path / "curves.png")
+    report(tmp_path, [])
+    with pytest.raises(UserError, match="has no reports yet; train a little first"):
+        pictures.curves(tmp_path, tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+@pytest.mark.parametrize("length", [11, 17, 101])
+def test_positions_are_drawn(tmp_path: Path, length: int):
+    pictures.positions(sinusoidal(17, 11).requires_grad_(), length, tmp_path / "positions.png")
+    assert_drawn(tmp_path / "positions.png", 880)
+    assert not pictures.plt.get_fignums()
+
+
+def test_positions_that_are_all_zero_are_drawn(tmp_path: Path):
+    pictures.positions(torch.zeros(17, 10), 17, tmp_path / "positions.png")
+    assert_drawn(tmp_path / "positions.png", 880)
+
+
+@pytest.mark.parametrize("model", [Bert(CONFIG), BertForPretraining(CONFIG)])
+def test_the_positions_of_a_model_are_drawn(tmp_path: Path, model: Bert | BertForPretraining):
+    save_model(model, tmp_path)
+    pictures.model_positions(tmp_path, 1009, tmp_path / "positions.png")
+    assert_drawn(tmp_path / "positions.png", 880)
+
+
+@pytest.mark.parametrize(
+    ("model", "heads", "pooler"),
+    [
+        (BertForPretraining(CONFIG), "masked words, next sentence", "yes"),
+        (BertForPretraining(CONFIG, nsp=False), "masked words", "no"),
+        (BertForPretraining(CONFIG, mlm=False), "next sentence", "yes"),
+        (Bert(CONFIG), "none: an encoder alone", "yes"),
+        (Bert(CONFIG, pooler=False), "none: an encoder alone", "no"),
+    ],
+)
+def test_what_a_folder_holds(tmp_path: Path, model: Bert | BertForPretraining, heads: str, pooler: str):
+    save_model(model, tmp_path)
+    said = dict(info.describe(tmp_path))
+    assert said["model"] == "BERT of its own size: 3 layers, 10 wide, 2 heads"
+    assert said["heads"] == heads
+    assert said["pooler"] == pooler
+    assert said["reads"] == "17 tokens at most, 2 segments"
+    assert "has no tokenizer" in said["tokenizer"]
+    assert "trained on" not in said
+
+
+def test_parameters_by_hand(tmp_path: Path):
+    save_model(Bert(CONFIG), tmp_path)
+    embeddings = (61 + 17 + 2) * 10 + 2 * 10
+    layer = 4 * (10 * 10 + 10) + (10 * 13 + 13) + (13 * 10 + 10) + 2 * 2 * 10
+    pooler = 10 * 10 + 10
+    assert embeddings + 3 * layer + pooler == 3219
+    assert dict(info.describe(tmp_path))["parameters"] == "3,219"
+
+
+def test_a_published_size_is_known_by_its_name(tmp_path: Path):
+    save_model(Bert(TINY), tmp_path)
+    assert dict(info.describe(tmp_path))["model"] == "BERT tiny: 2 layers, 128 wide, 2 heads"
+
+
+def test_how_a_folder_was_made(tmp_path: Path):
+    save_model(BertForPretraining(CONFIG), tmp_path)
+    wordpiece.save(wordpiece.train(lambda: ["a cat and a dog sat"] * 3, 23, cased=True), tmp_path)
+    report(tmp_path, REPORTS)
+    made = 'corpus = ["one.txt", "two.txt"]\nstart_from = "base"\n[made]\nheedful = "1.2"\n'
+    (tmp_path / "heedful.toml").write_text(made, encoding="utf-8")
+    said = dict(info.describe(tmp_path))
+    assert said["tokenizer"] == "23 tokens, cased"
+    assert said["trained on"] == "one.txt, two.txt"
+    assert said["started from"] == "base"
+    assert said["steps"] == "2, 202 tokens"
+    assert said["held out"] == "loss 4.750  words 12.5%"
+    assert said["made with"] == "heedful 1.2"
+
+
+def test_an_unfinished_run(tmp_path: Path):
+    (tmp_path / "heedful.toml").write_text('corpus = ["one.txt"]\n', encoding="utf-8")
+    said = dict(info.describe(tmp_path))
+    assert said["run"] == "unfinished, no checkpoint yet"
+    assert said["go on with"] == f"heedful pretrain --resume --out {tmp_path}"
+    assert said["trained on"] == "one.txt"
+    for step in ("step-00000002", "step-00000011"):
+        (tmp_path / "checkpoints" / step).mkdir(parents=True)
+    assert dict(info.describe(tmp_path))["run"] == "unfinished, last checkpoint step-00000011"
+
+
+def test_no_folder_to_describe(tmp_path: Path):
+    with pytest.raises(UserError, match="nowhere is not a model folder: there is no such folder"):
+        info.describe(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"is not a model folder: it has no config\.json"):
+        info.describe(tmp_path)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_the_doctor_on_a_machine_without_a_gpu():
+    said = dict(doctor.examine())
+    assert said["heedful"] == heedful.__version__
+    assert said["torch"] == torch.__version__
+    assert said["precision"].startswith("fp32 ")
+    assert said["GPU"].startswith("none used: ")
+    assert re.search(r"[1-9]\d* cores for us", said["processor"])
+    assert re.fullmatch(r"\d+\.\d GiB, \d+\.\d free", said["memory"])
+    assert re.match(r"\d+ GiB free for prepared text in /", said["disk"])
+    assert all(text for text in said.values())
+
+
+def test_the_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        doctor, "OPTIONAL", {"no_such_package": ("wonders", "pip install wonders"), "torch": ("x", "y")}
+    )
+    said = doctor.examine()
+    assert ("no_such_package", "missing: wonders; pip install wonders") in said
+    assert ("torch", "installed: x") in said
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_machine_without_a_gpu():
+    cpu = Compute(torch.device("cpu"), torch.float32)
+    assert choose("auto", "auto") == choose("cpu", "auto") == choose("auto", "fp32") == cpu
+    with pytest.raises(UserError, match="no CUDA GPU can be used here; `heedful doctor` says why, --device cpu"):
+        choose("cuda", "auto")
+    for device in ("auto", "cpu"):
+        with pytest.raises(UserError, match=r"bf16 is for GPUs: .* leave --precision out"):
+            choose(device, "bf16")
+
+
+def test_a_machine_with_a_gpu(gpu: bool):
+    best = torch.bfloat16 if gpu else torch.float32
+    assert choose("auto", "auto", local_rank=3) == Compute(torch.device("cuda", 3), best)
+    assert choose("cuda", "fp32") == Compute(torch.device("cuda", 0), torch.float32)
+    assert choose("cpu", "auto") == Compute(torch.device("cpu"), torch.float32)
+    with pytest.raises(UserError, match="bf16 is for GPUs"):
+        choose("cpu", "bf16")
+    if gpu:
+        assert choose("cuda", "bf16").dtype is torch.bfloat16
+    else:
+        with pytest.raises(UserError, match="Old Card has no bf16; use --precision fp32"):
+            choose("cuda", "bf16")
+
+
+def test_only_half_precision_changes_how_products_are_computed():
+    x = torch.ones(2, 3)
+    with Compute(torch.device("cpu"), torch.float32).autocast():
+        assert (x @ x.T).dtype is torch.float32
+    assert not Compute(torch.device("cpu"), torch.float32).autocast()._enabled
+    assert Compute(torch.device("cpu"), torch.bfloat16).autocast()._enabled

@@ -1,0 +1,128 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.errors import UserError
+from heedful.train import log
+from heedful.train.log import Log, describe, keep_until
+
+lines_of = st.lists(st.integers(0, 20), max_size=10)
+
+
+def reports(path: Path) -> list[int]:
+    return [json.loads(line)["step"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@given(steps=lines_of, step=st.integers(0, 20))
+def test_reports_after_the_step_are_forgotten(tmp_path_factory: pytest.TempPathFactory, steps: list[int], step: int):
+    path = tmp_path_factory.mktemp("log") / log.FILE
+    path.write_text("".join(json.dumps({"kind": "train", "step": s}) + "\n" for s in steps), encoding="utf-8")
+    keep_until(path, step)
+    assert reports(path) == [s for s in steps if s <= step]
+
+
+def test_a_line_cut_short_goes_too(tmp_path: Path):
+    path = tmp_path / log.FILE
+    path.write_bytes(b'{"kind": "train", "step": 1}\n{"kind": "train", "st')
+    keep_until(path, 5)
+    assert path.read_bytes() == b'{"kind": "train", "step": 1}\n'
+    path.write_bytes(b'{"kind": "train", "step": 1}\n{"step": "\xff\n[]\n7\n{}\n')
+    keep_until(path, 5)
+    assert reports(path) == [1]
+
+
+def test_keeping_nothing_of_nothing_makes_nothing(tmp_path: Path):
+    keep_until(tmp_path / log.FILE, 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_reported_can_be_read(tmp_path: Path):
+    run = Log(tmp_path, leads=True)
+    run.metrics("train", 1, {"loss": 3.0})  # not open yet: nobody keeps it
+    with run.opened(step=0, tensorboard=False):
+        run.metrics("train", 2, {"loss": 2.5})
+        run.metrics("heldout", 2, {"loss": 2.0})
+        expected = [
+            {"kind": "train", "step": 2, "loss": 2.5},
+            {"kind": "heldout", "step": 2, "loss": 2.0},
+        ]
+        assert log.read(tmp_path) == expected  # at once, for whoever watches
+    run.metrics("train", 3, {"loss": 1.5})
+    assert log.read(tmp_path) == expected
+
+
+def test_a_resumed_record_goes_on_from_its_step(tmp_path: Path):
+    for start, steps in ((0, (1, 2, 3)), (2, (3, 4))):
+        run = Log(tmp_path, leads=True)
+        with run.opened(step=start, tensorboard=False):
+            for step in steps:
+                run.metrics("train", step, {})
+    assert reports(tmp_path / log.FILE) == [1, 2, 3, 4]
+
+
+def test_a_record_is_closed_whatever_ends_the_run(tmp_path: Path):
+    run = Log(tmp_path, leads=True)
+    with pytest.raises(ZeroDivisionError), run.opened(step=0, tensorboard=False):
+        run.metrics("train", 1, {})
+        raise ZeroDivisionError
+    run.metrics("train", 2, {})
+    assert reports(tmp_path / log.FILE) == [1]
+
+
+def test_reading_where_there_is_no_run_or_a_broken_one_is_a_users_mistake(tmp_path: Path):
+    with pytest.raises(UserError, match=r"holds no run: it has no metrics\.jsonl"):
+        log.read(tmp_path)
+    (tmp_path / log.FILE).write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged"):
+        log.read(tmp_path)
+
+
+def test_without_a_terminal_progress_is_a_plain_line_every_twentieth(tmp_path: Path, capsys: pytest.CaptureFixture):
+    run = Log(tmp_path, leads=True)
+    numbers = {"loss": 2.0, "mlm_loss": 2.0, "mlm_accuracy": 0.25}
+    for step in range(1, 1001):
+        run.progress(step / 1000, step, numbers)
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[0] == "step 1 (0%)  loss 2.000  words 25.0%"
+    assert 19 <= len(lines) <= 21
+    assert "\x1b" not in said.out
+    assert said.err == ""
+
+
+def test_only_the_leading_rank_speaks(tmp_path: Path, capsys: pytest.CaptureFixture):
+    run = Log(tmp_path, leads=False)
+    with run.opened(step=0, tensorboard=False):
+        run.note("a note")
+        run.warn("a warning")
+        run.progress(0.5, 1, {})
+        run.metrics("train", 1, {})
+    assert tuple(capsys.readouterr()) == ("", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_are_for_people_and_warnings_for_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture):
+    run = Log(tmp_path, leads=True)
+    run.note("a [bold]note[/bold] " + "that is long " * 20)
+    run.warn("beware")
+    said = capsys.readouterr()
+    assert said.out == "a [bold]note[/bold] " + "that is long " * 20 + "\n"
+    assert said.err == "heedful: beware\n"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({}, ""),
+        ({"loss": 2.0, "mlm_loss": 1.5, "mlm_accuracy": 0.125}, "loss 2.000  words 12.5%"),
+        ({"nsp_accuracy": 0.5}, "next sentence 50.0%"),
+        ({"perplexity": 1234.56}, "perplexity 1234.6"),
+        ({"tokens_per_second": 12345.6, "left": 125.4}, "12,346 tokens/s  2:05 left"),
+        ({"left": 59.6}, "1:00 left"),
+    ],
+)
+def test_metrics_in_a_few_words(numbers: dict[str, float], words: str):
+    assert describe(numbers) == words

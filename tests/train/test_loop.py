@@ -1,0 +1,361 @@
+import itertools
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from heedful.data.sampler import START, Position
+from heedful.errors import Interrupted
+from heedful.tasks.pretraining import Term
+from heedful.train.distributed import World
+from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, step_seed, train
+from heedful.train.optim import adamw
+
+Points = Tensor
+"""(N, 2): the input and what it should become."""
+
+PLAN = Plan(
+    steps=5,
+    budget=None,
+    lr=0.1,
+    warmup=0.0,
+    accumulation=1,
+    clip=1e9,
+    seed=0,
+    evaluations=1,
+    checkpoint_steps=1000,
+    checkpoint_seconds=None,
+)
+
+
+def line(slope: float = 0.0) -> nn.Linear:
+    model = nn.Linear(1, 1)
+    with torch.no_grad():
+        model.weight.fill_(slope)
+        model.bias.zero_()
+    return model
+
+
+def points(*values: tuple[float, float]) -> Points:
+    return torch.tensor(values, dtype=torch.float32)
+
+
+def squares(model: nn.Module, batch: Points) -> dict[str, Term]:
+    error = model(batch[:, :1]) - batch[:, 1:]
+    return {"fit": Term(error.square().sum(), (error.abs() < 0.5).sum(), len(batch))}
+
+
+@dataclass
+class Run:
+    """A job over given batches, and what it said."""
+
+    model: nn.Module
+    cycle: list[Points]
+    plan: Plan = PLAN
+    terms: Callable[[nn.Module, Points], dict[str, Term]] = squares
+    optimizer: torch.optim.Optimizer | None = None
+    on_save: Callable[[Progress], None] = lambda _: None
+    reports: list[tuple[int, Metrics]] = field(default_factory=list)
+    evaluations: list[int] = field(default_factory=list)
+    saved: list[Progress] = field(default_factory=list)
+
+    def batches(self, position: Position) -> Iterator[tuple[Position, Points]]:
+        for number in itertools.count(position.batch):
+            yield Position(0, number + 1), self.cycle[number % len(self.cycle)]
+
+    def save(self, now: Progress) -> None:
+        self.saved.append(now)
+        self.on_save(now)
+
+    def train(self, progress: Progress = Progress()) -> Progress:  # noqa: B008 (frozen)
+        self.optimizer = self.optimizer or adamw(self.model, lr=0.1, betas=(0.9, 0.98), eps=1e-6, decay=0.0)
+        job = Job(
+            model=self.model,
+            optimizer=self.optimizer,
+            batches=self.batches,
+            tokens=len,
+            counts=lambda batch: {"fit": len(batch)},
+            terms=lambda batch: self.terms(self.model, batch),
+            plan=self.plan,
+            world=World(),
+            report=lambda now, metrics: self.reports.append((now.step, metrics)),
+            evaluate=lambda now: self.evaluations.append(now.step),
+            save=self.save,
+        )
+        return train(job, progress)
+
+
+def descent(model: nn.Module) -> torch.optim.SGD:
+    """Plain descent, whose step is the gradient itself."""
+    return torch.optim.SGD(model.parameters(), lr=1.0)
+
+
+class Clock:
+    """Time that passes only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "perf_counter", made)
+    return made
+
+
+def test_one_step_by_hand():
+    # Errors -2 and -4 at x = 1 and 3; the mean of their squares is 10, its slope -(2*2*1 + 2*4*3) / 2 = -14.
+    model = line()
+    run = Run(model, [points((1, 2), (3, 4))], replace(PLAN, steps=1, lr=0.01), optimizer=descent(model))
+    end = run.train()
+    # The rate at the end of the only step is nothing, so that nothing moves.
+    assert model.weight.item() == 0.0
+    assert end.step == 1
+    (step, metrics), *rest = run.reports
+    assert (step, rest) == (1, [])
+    assert metrics["loss"] == metrics["fit_loss"] == 10.0
+    assert metrics["fit_accuracy"] == 0.0
+    assert metrics["grad_norm"] == pytest.approx(math.hypot(14, 6))
+
+    model = line()
+    Run(model, [points((1, 2), (3, 4))], replace(PLAN, steps=1, warmup=1.0, lr=0.01), optimizer=descent(model)).train()
+    assert model.weight.item() == pytest.approx(0.14)
+    assert model.bias.item() == pytest.approx(0.06)
+
+
+def test_two_uneven_batches_weigh_as_one_twice_as_large():
+    """A mean of means would count the two points of the short batch as much as the five of the long one."""
+    generator = torch.Generator().manual_seed(0)
+    short, long = torch.randn(2, 2, generator=generator), torch.randn(5, 2, generator=generator)
+    together, apart = line(0.3), line(0.3)
+    plan = replace(PLAN, steps=3, warmup=1.0)
+    one = Run(together, [torch.cat([short, long])], plan, optimizer=descent(together))
+    two = Run(apart, [short, long], replace(plan, accumulation=2), optimizer=descent(apart))
+    assert one.train().tokens == two.train().tokens == 21
+    torch.testing.assert_close(apart.weight, together.weight)
+    torch.testing.assert_close(apart.bias, together.bias)
+    for (_, mine), (_, theirs) in zip(one.reports, two.reports, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+
+
+def test_gradients_do_not_pile_up_from_step_to_step():
+    """With a rate of nothing every step has the same gradient."""
+    run = Run(line(), [points((1, 2), (3, 4))], replace(PLAN, lr=0.0))
+    run.train()
+    norms = [metrics["grad_norm"] for _, metrics in run.reports]
+    assert norms == [norms[0]] * 5
+
+
+def test_a_long_gradient_is_clipped():
+    model = line()
+    run = Run(
+        model, [points((1, 2), (3, 4))], replace(PLAN, steps=1, warmup=1.0, lr=1.0, clip=0.5), optimizer=descent(model)
+    )
+    run.train()
+    assert math.hypot(model.weight.item(), model.bias.item()) == pytest.approx(0.5, rel=1e-5)
+    assert run.reports[0][1]["grad_norm"] == pytest.approx(math.hypot(14, 6))
+
+
+def test_the_rate_follows_the_steps():
+    run = Run(line(), [points((1, 2))], replace(PLAN, steps=5, warmup=0.4, lr=0.3))
+    run.train()
+    assert [metrics["lr"] for _, metrics in run.reports] == pytest.approx([0.15, 0.3, 0.2, 0.1, 0.0])
+
+
+def test_the_rate_follows_the_clock_and_ends_with_it(clock: Clock):
+    """Steps of two seconds in a budget of ten: the rate is that of the time, and nothing is left at the end."""
+
+    def slow(model: nn.Module, batch: Points) -> dict[str, Term]:
+        clock.now += 2.0
+        return squares(model, batch)
+
+    run = Run(line(), [points((1, 2))], replace(PLAN, steps=None, budget=10.0, warmup=0.0, lr=1.0), terms=slow)
+    end = run.train()
+    assert (end.step, end.elapsed) == (6, 10.0)
+    assert [metrics["lr"] for _, metrics in run.reports] == pytest.approx([0.8, 0.6, 0.4, 0.2, 0.0])
+    assert run.evaluations == [6]
+
+
+def test_time_from_before_counts_in_a_budget(clock: Clock):
+    def slow(model: nn.Module, batch: Points) -> dict[str, Term]:
+        clock.now += 2.0
+        return squares(model, batch)
+
+    plan = replace(PLAN, steps=None, budget=10.0)
+    end = Run(line(), [points((1, 2))], plan, terms=slow).train(Progress(step=100, elapsed=7.0))
+    assert (end.step, end.elapsed) == (103, 11.0)
+
+
+def test_speed_leaves_out_the_pauses(clock: Clock):
+    def slow(model: nn.Module, batch: Points) -> dict[str, Term]:
+        clock.now += 2.0
+        return squares(model, batch)
+
+    def pause(_: Progress) -> None:
+        clock.now += 50.0
+
+    plan = replace(PLAN, steps=4, checkpoint_steps=1)
+    run = Run(line(), [torch.ones(7, 2)], plan, terms=slow, on_save=pause)
+    run.train()
+    assert [now.step for now in run.saved] == [1, 2, 3, 4]
+    assert [metrics["tokens_per_second"] for _, metrics in run.reports] == [3.5] * 4
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_the_run_with_its_step(value: float):
+    good, bad = points((1, 2)), points((1, value))
+    run = Run(line(), [good, good, bad], replace(PLAN, checkpoint_steps=1))
+    with pytest.raises(Diverged, match=f"the loss became {value} at step 3") as error:
+        run.train()
+    assert error.value.step == 3
+    assert [now.step for now in run.saved] == [1, 2]
+
+
+def test_a_gradient_that_is_no_number_is_never_saved():
+    """The root's slope at nothing is infinite, though its value is fine."""
+
+    def roots(model: nn.Module, batch: Points) -> dict[str, Term]:
+        loss = model(batch[:, :1]).abs().sqrt().sum()
+        return {"fit": Term(loss, loss.new_zeros(()), len(batch))}
+
+    run = Run(line(), [points((1, 0))], replace(PLAN, checkpoint_steps=1), terms=roots)
+    with pytest.raises(Diverged, match="the gradient became (nan|inf) at step 1"):
+        run.train()
+    assert run.saved == []
+
+
+def test_checkpoints_come_by_steps_and_at_the_end():
+    run = Run(line(), [points((1, 2))], replace(PLAN, steps=7, checkpoint_steps=3))
+    run.train()
+    assert [now.step for now in run.saved] == [3, 6, 7]
+    assert [now.position for now in run.saved] == [Position(0, 3), Position(0, 6), Position(0, 7)]
+
+
+def test_checkpoints_come_by_time(clock: Clock):
+    def slow(model: nn.Module, batch: Points) -> dict[str, Term]:
+        clock.now += 2.0
+        return squares(model, batch)
+
+    plan = replace(PLAN, steps=7, checkpoint_steps=None, checkpoint_seconds=5.0)
+    run = Run(line(), [points((1, 2))], plan, terms=slow)
+    run.train()
+    # The clock is read before each step: 0, 2, 4, 6 (due), 8, 10, 12 (due, and the end).
+    assert [now.step for now in run.saved] == [4, 7]
+
+
+def test_evaluations_are_evenly_spread():
+    run = Run(line(), [points((1, 2))], replace(PLAN, steps=10, evaluations=4))
+    run.train()
+    assert run.evaluations == [3, 5, 8, 10]
+
+
+def test_reports_are_many_but_not_more_than_steps():
+    few = Run(line(), [points((1, 2))], replace(PLAN, steps=11))
+    few.train()
+    assert [step for step, _ in few.reports] == list(range(1, 12))
+    many = Run(line(), [points((1, 2))], replace(PLAN, steps=1500))
+    many.train()
+    assert [step for step, _ in many.reports] == list(range(3, 1501, 3))
+
+
+def told_to_stop(number: int, after: int) -> Callable[[Progress], None]:
+    def stop(now: Progress) -> None:
+        if now.step == after:
+            signal.raise_signal(number)
+
+    return stop
+
+
+def noisy(model: nn.Module, batch: Points) -> dict[str, Term]:
+    return squares(model, torch.dropout(batch, 0.5, train=True))
+
+
+def test_a_run_in_two_parts_equals_one_in_one():
+    cycle = list(torch.randn(7, 3, 2, generator=torch.Generator().manual_seed(0)))
+    plan = replace(PLAN, steps=9, accumulation=2, checkpoint_steps=4)
+    whole = Run(line(), cycle, plan, terms=noisy)
+    end = whole.train()
+
+    first = Run(line(), cycle, plan, terms=noisy, on_save=told_to_stop(signal.SIGINT, after=4))
+    with pytest.raises(Interrupted, match="stopped and saved at step 5"):
+        first.train()
+    assert [now.step for now in first.saved] == [4, 5]
+    second = Run(first.model, cycle, plan, terms=noisy, optimizer=first.optimizer)
+    resumed = second.train(first.saved[-1])
+    assert (resumed.step, resumed.position, resumed.tokens) == (9, end.position, end.tokens)
+    assert torch.equal(first.model.weight, whole.model.weight)
+    assert torch.equal(first.model.bias, whole.model.bias)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_told_to_stop_saves_and_puts_the_signals_back(number: signal.Signals):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    run = Run(line(), [points((1, 2))], replace(PLAN, checkpoint_steps=2), on_save=told_to_stop(number, after=2))
+    with pytest.raises(Interrupted, match="stopped and saved at step 3"):
+        run.train()
+    assert [now.step for now in run.saved] == [2, 3]
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_second_interrupt_breaks_off():
+    def twice(_: Progress) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    run = Run(line(), [points((1, 2))], replace(PLAN, checkpoint_steps=2), on_save=twice)
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    assert [now.step for now in run.saved] == [2]
+
+
+def test_a_finished_run_has_nothing_left_to_do():
+    run = Run(line(), [points((1, 2))])
+    done = Progress(step=5, position=Position(0, 5))
+    assert run.train(done) == done
+    assert (run.reports, run.saved, run.evaluations) == ([], [], [])
+
+
+def test_evaluation_averages_over_all_and_leaves_the_model_alone():
+    model = nn.Sequential(line(1.0), nn.Dropout(0.9))
+    batches = [points((1, 3), (2, 2)), points((5, 6))]
+
+    def terms(batch: Points) -> dict[str, Term]:
+        error = model(batch[:, :1]) - batch[:, 1:]
+        return {"mlm": Term(error.square().sum(), (error.abs() < 0.5).sum(), len(batch))}
+
+    metrics = evaluate(model, batches, terms, ("mlm",), World())
+    assert metrics == pytest.approx(
+        {"loss": 5 / 3, "mlm_loss": 5 / 3, "mlm_accuracy": 1 / 3, "perplexity": math.exp(5 / 3)}
+    )
+    assert not model.training
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_hopeless_perplexity_is_still_a_number():
+    huge = {"mlm": Term(torch.tensor(1e9), torch.tensor(0), 1)}
+    assert math.isfinite(evaluate(line(), [None], lambda _: huge, ("mlm",), World())["perplexity"])
+
+
+def test_an_objective_that_never_came_up_counts_for_nothing():
+    metrics = evaluate(line(), [], lambda _: {}, ("mlm", "nsp"), World())
+    assert (metrics["loss"], metrics["nsp_accuracy"]) == (0.0, 0.0)
+
+
+def test_every_step_of_every_rank_and_seed_has_its_own_randomness():
+    seeds = [step_seed(seed, step, rank) for seed in range(5) for step in range(200) for rank in range(7)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert step_seed(3, 5, 7) == step_seed(3, 5, 7)
+
+
+def test_the_start_is_the_start():
+    assert Progress() == Progress(step=0, position=START, tokens=0, elapsed=0.0)

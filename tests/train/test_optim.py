@@ -1,0 +1,106 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from heedful.train.optim import adamw, clip, load_state_tensors, set_rate, state_tensors
+
+
+def small() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(5, 3), nn.LayerNorm(3), nn.Linear(3, 2))
+
+
+def optimizer_of(model: nn.Module, lr: float = 0.1, decay: float = 0.01) -> torch.optim.AdamW:
+    return adamw(model, lr=lr, betas=(0.9, 0.98), eps=1e-6, decay=decay)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Tensor) -> None:
+    model(ids).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_only_matrices_decay():
+    model = small()
+    matrices, others = optimizer_of(model, decay=0.07).param_groups
+    assert [tuple(p.shape) for p in matrices["params"]] == [(5, 3), (2, 3)]
+    assert [tuple(p.shape) for p in others["params"]] == [(3,), (3,), (2,)]
+    assert (matrices["weight_decay"], others["weight_decay"]) == (0.07, 0.0)
+
+
+def test_decay_without_a_gradient_shrinks_matrices_alone():
+    model = small()
+    optimizer = optimizer_of(model, lr=0.5, decay=0.2)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        kept = 0.9 if parameter.dim() > 1 else 1.0  # 1 - 0.5 * 0.2
+        torch.testing.assert_close(parameter.detach(), before[name] * kept)
+
+
+def test_the_first_step_moves_by_the_rate():
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(2.0)
+    optimizer = optimizer_of(model, lr=1.0, decay=0.0)
+    set_rate(optimizer, 0.25)
+    model.weight.grad = torch.tensor([[3.0]])
+    optimizer.step()
+    assert model.weight.item() == pytest.approx(1.75, abs=1e-5)
+
+
+def test_a_long_gradient_is_shortened_and_a_short_one_left():
+    parameters = [nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
+    for parameter, gradient in zip(parameters, (3.0, 4.0), strict=True):
+        parameter.grad = torch.tensor([gradient])
+    assert clip(parameters, 10.0).item() == 5.0
+    assert [p.grad.item() for p in parameters] == [3.0, 4.0]
+    assert clip(parameters, 1.0).item() == 5.0
+    assert [p.grad.item() for p in parameters] == pytest.approx([0.6, 0.8], rel=1e-5)
+
+
+def test_the_state_goes_out_and_comes_back_to_the_bit():
+    first, ids = torch.tensor([0, 2, 3]), torch.tensor([1, 2, 4])
+    model = small()
+    optimizer = optimizer_of(model)
+    step(model, optimizer, first)
+    tensors = {name: tensor.clone() for name, tensor in state_tensors(optimizer, model).items()}
+    names = [name for name, _ in model.named_parameters()]
+    assert sorted(tensors) == sorted(f"{n}/{key}" for n in names for key in ("step", "exp_avg", "exp_avg_sq"))
+    assert tensors["0.weight/step"].item() == 1
+
+    twin = small()
+    twin.load_state_dict(model.state_dict())
+    other = optimizer_of(twin)
+    load_state_tensors(other, twin, tensors)
+    step(model, optimizer, ids)
+    step(twin, other, ids)
+    for one, same in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(one, same)
+    for name, tensor in state_tensors(other, twin).items():
+        assert torch.equal(tensor, state_tensors(optimizer, model)[name]), name
+
+
+def test_what_was_given_stays_with_the_giver():
+    model = small()
+    optimizer = optimizer_of(model)
+    step(model, optimizer, torch.tensor([1]))
+    tensors = {name: tensor.clone() for name, tensor in state_tensors(optimizer, model).items()}
+    kept = {name: tensor.clone() for name, tensor in tensors.items()}
+    load_state_tensors(optimizer, model, tensors)
+    step(model, optimizer, torch.tensor([2]))
+    assert all(torch.equal(tensors[name], kept[name]) for name in kept)
+    assert not math.isclose(state_tensors(optimizer, model)["0.weight/step"].item(), kept["0.weight/step"].item())
+
+
+def test_before_the_first_step_there_is_nothing_to_remember():
+    model = small()
+    optimizer = optimizer_of(model)
+    assert state_tensors(optimizer, model) == {}
+    load_state_tensors(optimizer, model, {})
+    step(model, optimizer, torch.tensor([1]))
+    assert state_tensors(optimizer, model)["0.weight/step"].item() == 1

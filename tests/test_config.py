@@ -119,7 +119,10 @@ def test_a_whole_number_may_stand_for_a_number():
         ('name = "B"\nshed = 1', "bike.toml: shed is 1 but must be a path"),
         ('name = "B"\nowners = "Ada"', "bike.toml: owners is 'Ada' but must be a list"),
         ('name = "B"\nowners = ["Ada", 3]', "bike.toml: owners is 3 but must be a text"),
-        ('name = "B"\n[wheel]\nspokes = 3\nrubber = "wet"', "bike.toml [wheel]: rubber is 'wet'; choose from soft, hard"),
+        (
+            'name = "B"\n[wheel]\nspokes = 3\nrubber = "wet"',
+            "bike.toml [wheel]: rubber is 'wet'; choose from soft, hard",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_the_way_out(text: str, message: str):

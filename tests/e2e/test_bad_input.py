@@ -62,7 +62,9 @@ def made_up(seed: int = 0, documents: int = 60) -> str:
     random = Random(seed)
     syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
     words = ["".join(random.choices(syllables, k=random.randint(1, 4))) for _ in range(400)]
-    sentences = [[" ".join(random.choices(words, k=random.randint(3, 9))) for _ in range(4)] for _ in range(documents)]
+    sentences = [
+        [" ".join(random.choices(words, k=random.randint(3, 9))) for _ in range(4)] for _ in range(documents)
+    ]
     return "\n\n".join("\n".join(lines) for lines in sentences)
 
 
@@ -324,19 +326,31 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["pretrain", "a.txt", "--out", "x", "--steps", "many"], "--steps is 'many' but must be a whole number"),
         (["pretrain", "a.txt", "--out", "x", "--lr", "fast"], "--lr is 'fast' but must be a number"),
         (["pretrain", "a.txt", "--out", "x", "--length", "long"], "--length is 'long' but must be a whole number"),
-        (["pretrain", "a.txt", "--out", "x", "--size", "huge"], "--size is 'huge'; choose from base, large, medium, mini, small, tiny"),
+        (
+            ["pretrain", "a.txt", "--out", "x", "--size", "huge"],
+            "--size is 'huge'; choose from base, large, medium, mini, small, tiny",
+        ),
         (["pretrain", "a.txt", "--out", "x", "--steps", "0"], "steps 0 must be at least 1"),
-        (["pretrain", "a.txt", "--out", "x", "--steps", "3", "--budget", "3s"], "exclude each other; give one of them"),
+        (
+            ["pretrain", "a.txt", "--out", "x", "--steps", "3", "--budget", "3s"],
+            "exclude each other; give one of them",
+        ),
         (["pretrain", "a.txt", "--out", "x", "--budget", "soon"], "'soon' is not a duration; write it like 90s"),
         (["pretrain", "a.txt", "--out", "x", "--checkpoint-every", "0"], "write steps like 500 or a time like 5m"),
-        (["pretrain", "a.txt", "--out", "x", "--recipe", "classik"], "there is no recipe 'classik'; choose from classic"),
+        (
+            ["pretrain", "a.txt", "--out", "x", "--recipe", "classik"],
+            "there is no recipe 'classik'; choose from classic",
+        ),
         (["pretrain", "a.txt", "--out", "x", "--recipe", "no.toml"], "no.toml does not exist"),
         (["pretrain", "a.txt", "--out", "x", "--dropout", "1.5"], "dropout 1.5 must be at least 0 and less than 1"),
         (["pretrain", "a.txt", "--out", "x", "--precision", "bf16", "--device", "cpu"], "leave --precision out"),
         (["pretrain", "a.txt", "--out", "x", "--from", "m", "--size", "tiny"], "leave --size out"),
         (["pretrain", "--out", "x", "--resume"], "x holds no run to resume: it has no heedful.toml"),
         (["fill", "model", "--top", "few"], "--top is 'few' but must be a whole number"),
-        (["pretrain", "a.txt", "--out", "x", "--errors", "ignore"], "--errors is 'ignore'; choose from replace, strict"),
+        (
+            ["pretrain", "a.txt", "--out", "x", "--errors", "ignore"],
+            "--errors is 'ignore'; choose from replace, strict",
+        ),
         (["info"], "MODEL"),
         (["prepare", "a.txt", "--out", "x", "--tokenizer", "y"], "y has no tokenizer"),
     ],

@@ -103,7 +103,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(home: Path, out: str, *more: str) -> list[str]:
-    return ["pretrain", str(home / "text.txt"), "--out", str(home / out), "--cache", str(home / "cache"), *SMALL, *more]
+    return [
+        "pretrain",
+        str(home / "text.txt"),
+        "--out",
+        str(home / out),
+        "--cache",
+        str(home / "cache"),
+        *SMALL,
+        *more,
+    ]
 
 
 def resume(home: Path, out: str) -> list[str]:
@@ -241,7 +250,11 @@ def test_a_loss_that_is_no_number_ends_with_the_step_and_the_last_good_checkpoin
     def poisoned(*arguments: object) -> dict[str, pretrain.Term]:
         calls.append(1)
         terms = real(*arguments)
-        return {name: term._replace(loss=term.loss * float("nan")) for name, term in terms.items()} if calls[4:] else terms
+        return (
+            {name: term._replace(loss=term.loss * float("nan")) for name, term in terms.items()}
+            if calls[4:]
+            else terms
+        )
 
     monkeypatch.setattr(pretrain, "pretraining_terms", poisoned)
     with pytest.raises(SystemExit) as stop:
@@ -249,7 +262,9 @@ def test_a_loss_that_is_no_number_ends_with_the_step_and_the_last_good_checkpoin
     assert stop.value.code == 2
     said = capsys.readouterr().err
     good = home / "diverged" / "checkpoints" / "step-00000004"
-    assert said.startswith(f"heedful: the loss became nan at step 5; the last good checkpoint is {good}; try a lower --lr")
+    assert said.startswith(
+        f"heedful: the loss became nan at step 5; the last good checkpoint is {good}; try a lower --lr"
+    )
     assert len(said.splitlines()) == 1
     assert good.is_dir()
 

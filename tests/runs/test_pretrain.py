@@ -75,7 +75,9 @@ def from_model(home: Path, model: Path, **changes: Any) -> Recipe:
     return recipe_of(home, vocabulary=VocabularyPart(), model=ModelPart(), start_from=str(model), **changes)
 
 
-def go(home: Path, out: Path, recipe: Recipe | None = None, *, resume: bool = False, **changes: Any) -> dict[str, float]:
+def go(
+    home: Path, out: Path, recipe: Recipe | None = None, *, resume: bool = False, **changes: Any
+) -> dict[str, float]:
     chosen = recipe or recipe_of(home, **changes)
     return pretrain.pretrain(PretrainOptions(settings=chosen, out=out, resume=resume, cache=home / "cache"))
 
@@ -335,11 +337,17 @@ def test_a_run_stopped_before_its_model_was_saved_is_finished_on_resume(
 @pytest.mark.parametrize(
     ("model", "objective", "message"),
     [
-        (ModelPart(size="tiny"), ObjectivePart(length=513), "beyond the model's 512 positions; .* or --max-length 513"),
+        (
+            ModelPart(size="tiny"),
+            ObjectivePart(length=513),
+            "beyond the model's 512 positions; .* or --max-length 513",
+        ),
         (ModelPart(max_length=64), ObjectivePart(length=65), "length 65 is beyond the model's 64 positions"),
     ],
 )
-def test_a_length_beyond_the_positions_is_refused(home: Path, model: ModelPart, objective: ObjectivePart, message: str):
+def test_a_length_beyond_the_positions_is_refused(
+    home: Path, model: ModelPart, objective: ObjectivePart, message: str
+):
     with pytest.raises(UserError, match=message):
         pretrain.check_length(recipe_of(home, model=model, objective=objective))
     pretrain.check_length(recipe_of(home, model=model, objective=ObjectivePart(length=objective.length - 1)))

@@ -127,7 +127,9 @@ def test_one_step_by_hand():
     assert metrics["grad_norm"] == pytest.approx(math.hypot(14, 6))
 
     model = line()
-    Run(model, [points((1, 2), (3, 4))], replace(PLAN, steps=1, warmup=1.0, lr=0.01), optimizer=descent(model)).train()
+    Run(
+        model, [points((1, 2), (3, 4))], replace(PLAN, steps=1, warmup=1.0, lr=0.01), optimizer=descent(model)
+    ).train()
     assert model.weight.item() == pytest.approx(0.14)
     assert model.bias.item() == pytest.approx(0.06)
 
@@ -158,7 +160,10 @@ def test_gradients_do_not_pile_up_from_step_to_step():
 def test_a_long_gradient_is_clipped():
     model = line()
     run = Run(
-        model, [points((1, 2), (3, 4))], replace(PLAN, steps=1, warmup=1.0, lr=1.0, clip=0.5), optimizer=descent(model)
+        model,
+        [points((1, 2), (3, 4))],
+        replace(PLAN, steps=1, warmup=1.0, lr=1.0, clip=0.5),
+        optimizer=descent(model),
     )
     run.train()
     assert math.hypot(model.weight.item(), model.bias.item()) == pytest.approx(0.5, rel=1e-5)

@@ -160,7 +160,7 @@ def overhead(recipe: Recipe, shards: Shards) -> float:
         inside[0] += time.perf_counter() - begun
 
     def within(function: Callable) -> Callable:
-        def call(*positional, **named):  # noqa: ANN002, ANN003, ANN202
+        def call(*positional, **named):
             with timed():
                 return function(*positional, **named)
 
@@ -175,9 +175,9 @@ def overhead(recipe: Recipe, shards: Shards) -> float:
         terms=within(lambda batch: pretraining_terms(model, batch, DEVICE)),
         plan=replace(make_plan(recipe), evaluations=1),
         world=World(),
-        report=lambda progress, metrics: report.append(metrics["loss"]),
-        evaluate=lambda progress: None,
-        save=lambda progress: None,
+        report=lambda _, metrics: report.append(metrics["loss"]),
+        evaluate=lambda _: None,
+        save=lambda _: None,
     )
     with (
         patch.object(torch.Tensor, "backward", within(torch.Tensor.backward)),

@@ -13,7 +13,7 @@ from heedful.cli import COMMANDS
 
 ROOT = Path(heedful.__file__).parent
 LAYERS = (
-    ("errors", "durable", "config"),
+    ("errors", "durable", "config", "arguments"),
     ("data", "nn"),
     ("models",),
     ("tasks",),
@@ -26,7 +26,7 @@ LAYERS = (
 )
 """From the ground up: a part imports itself and what lies below. `predict` and `runs` share a floor."""
 FLOOR = {part: number for number, parts in enumerate(LAYERS) for part in parts}
-SAME_FLOOR = {("runs", "predict"), ("config", "errors"), ("durable", "errors")}
+SAME_FLOOR = {("runs", "predict"), ("config", "errors"), ("durable", "errors"), ("arguments", "errors")}
 """Who may lean on a neighbour."""
 NOT_FROM = {"data": ("torch",), "errors": ("torch",), "config": ("torch",)}
 
@@ -52,23 +52,27 @@ def imported(source: str) -> Iterable[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def allowed(part: str, target: str) -> bool:
+    """Whether a part may import a module or a name."""
+    if target.startswith(NOT_FROM.get(part, ())):
+        return False
+    package, _, rest = target.partition(".")
+    if package != "heedful" or not rest:
+        return True
+    other = rest.split(".")[0]
+    if part == "__init__" or other not in FLOOR:
+        return False
+    return other == part or (part, other) in SAME_FLOOR or FLOOR[other] < FLOOR[part]
+
+
 def steps_back(sources: dict[str, str]) -> list[str]:
     """What is wrong with the imports of modules, given by their dotted names under `heedful`."""
-    wrong = []
-    for name, source in sources.items():
-        part = name.split(".")[0]
-        for target in imported(source):
-            package, _, rest = target.partition(".")
-            if target.startswith(NOT_FROM.get(part, ())):
-                wrong.append(f"{name} imports {target}")
-            if package != "heedful" or not rest or rest.startswith("__version__"):
-                continue
-            other = rest.split(".")[0]
-            if part == "__init__" or other not in FLOOR:
-                wrong.append(f"{name} imports {target}")
-            elif other != part and (part, other) not in SAME_FLOOR and FLOOR[other] >= FLOOR[part]:
-                wrong.append(f"{name} imports {target}")
-    return wrong
+    return [
+        f"{name} imports {target}"
+        for name, source in sources.items()
+        for target in imported(source)
+        if not allowed(name.split(".")[0], target)
+    ]
 
 
 def sources() -> dict[str, str]:

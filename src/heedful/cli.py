@@ -3,22 +3,20 @@
 A user's mistake ends as one line on standard error and exit code 2, never as a traceback.
 """
 
-import contextlib
 import difflib
 import errno
-import functools
 import io
 import itertools
 import json as json_module
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from heedful.arguments import deferred, parse
 from heedful.errors import Interrupted, UserError
 
 
@@ -119,7 +117,7 @@ def fill(
     from heedful.predict import load
 
     predictor = load(model)
-    for chunk in _chunks(text or _lines()):
+    for chunk in _chunks(_checked(text or _lines())):
         for one, blanks in zip(chunk, predictor.fill(chunk, top), strict=True):
             if json:
                 found = [[candidate._asdict() for candidate in blank] for blank in blanks]
@@ -183,6 +181,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; exit with 0, with 2 for a user's mistake, with 130 when interrupted."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without our letters is no reason to fail
     try:
         _run(list(sys.argv[1:] if arguments is None else arguments))
     except UserError as error:
@@ -217,7 +217,7 @@ def _run(arguments: list[str]) -> None:
     if name == "pretrain":
         pretrain(_pretrain_options(rest))
     else:
-        _parse(_deferred(COMMANDS[name]), name, rest)()
+        parse(deferred(COMMANDS[name]), name, rest)()
 
 
 def _pretrain_options(arguments: list[str]) -> Any:
@@ -234,7 +234,7 @@ def _pretrain_options(arguments: list[str]) -> Any:
     # MISSING keeps --out required although the rest has defaults.
     from tyro import MISSING
 
-    return _parse(PretrainOptions, "pretrain", arguments, default=PretrainOptions(settings=base, out=MISSING))
+    return parse(PretrainOptions, "pretrain", arguments, default=PretrainOptions(settings=base, out=MISSING))
 
 
 def _value(arguments: list[str], flag: str) -> str | None:
@@ -245,46 +245,6 @@ def _value(arguments: list[str], flag: str) -> str | None:
         if argument.startswith(f"{flag}="):
             return argument.partition("=")[2]
     return None
-
-
-def _parse(target: Callable[..., Any], name: str, arguments: list[str], **options: Any) -> Any:
-    """What the user typed as the target's arguments; tyro's explanation of a mistake becomes one line."""
-    import tyro
-
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            return tyro.cli(target, args=arguments, prog=f"heedful {name}", config=(OmitArgPrefixes,), **options)
-    except SystemExit as stop:
-        if stop.code:
-            raise UserError(f"{_one_line(said.getvalue())}; see heedful {name} --help") from None
-        raise
-
-
-def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """The command with its arguments, to be called once they are known to be right."""
-
-    @functools.wraps(command)
-    def bind(*arguments: Any, **named: Any) -> Callable[[], None]:
-        return functools.partial(command, *arguments, **named)
-
-    return bind
-
-
-def _one_line(box: str) -> str:
-    """The text of tyro's box, drawn or in plain dashes: its first part, and the option that was perhaps meant."""
-    lines = [line.strip("│╭╰╮╯ ") for line in box.splitlines()[1:]]
-    grouped = itertools.groupby(lines, lambda line: bool(re.fullmatch("[─-]{4,}", line)))
-    parts = (" ".join(" ".join(part).split()) for rule, part in grouped if not rule)
-    first = next(filter(None, parts), "this can't be understood").rstrip(".")
-    if number := re.match(r"Error parsing (\S+):.*(int\(\) with base 10|string to float): (.*)", first):
-        kind = "a whole number" if number[2].startswith("int") else "a number"
-        return f"{number[1]} is {number[3]} but must be {kind}"
-    if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):
-        known = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})
-        return f"{choice[2]} is {choice[1]}; choose from {', '.join(known)}"
-    meant = re.search(r"Perhaps you meant:\W+(--[\w-]+)", box)
-    return f"{first}; did you mean {meant[1]}?" if meant else first
 
 
 def _overview() -> str:
@@ -328,6 +288,16 @@ def _lines() -> Iterator[str]:
         raise UserError(
             f"standard input is not UTF-8 ({error.reason} at byte {error.start}); convert it first"
         ) from None
+
+
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """The same texts; bytes that are not UTF-8 come from a shell or a pipe as halves of characters."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{text[:60]!r} is not UTF-8 at character {error.start + 1}; convert it first") from None
+        yield text
 
 
 def _chunks(texts: Iterable[str], size: int = 64) -> Iterator[list[str]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
 
 def write_file(path: Path, content: bytes) -> str:
     """Write, flush to disk, then take the name; the content's SHA-256."""
@@ -27,12 +29,14 @@ def write_file(path: Path, content: bytes) -> str:
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill, which takes its name only when it is complete and on disk.
 
-    Whoever is interrupted leaves only a name that starts with a dot. If somebody else has completed the same
-    folder in the meantime, theirs stays and this one goes.
+    Whoever is interrupted leaves only a name that starts with a dot, which the next attempt removes. If somebody
+    else has completed the same folder in the meantime, theirs stays and this one goes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        if left == aside or not psutil.pid_exists(int(left.suffixes[-2][1:])):
+            shutil.rmtree(left, ignore_errors=True)
     aside.mkdir()
     try:
         yield aside

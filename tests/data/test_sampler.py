@@ -10,6 +10,7 @@ from heedful.data.batch import PretrainingBatch
 from heedful.data.examples import Examples
 from heedful.data.sampler import START, Position, Sampler
 from heedful.data.shards import Split
+from heedful.data.tokenizer import SPECIAL, load
 from heedful.errors import UserError
 
 CLS, SEP = 2, 3
@@ -138,10 +139,18 @@ def test_batches_are_filled_up_to_the_budget(length, more, nsp, seed, words_of_m
     assert all(size + first > budget for size, first in zip(sizes[:-1], firsts, strict=True))
 
 
+def test_a_batch_may_meet_the_budget_exactly(words, monkeypatch):
+    """Five sequences of 11 tokens and 2 special ones, two of which make 26."""
+    start, nothing = np.arange(5) * 11, np.zeros(5, np.int64)
+    monkeypatch.setattr(
+        sampler_module, "plan_singles", lambda *_: Examples(start, start + 11, nothing, nothing, nothing)
+    )
+    made = sampler(words, nsp=False, length=13, batch_tokens=26)
+    assert [len(batch.ids) for batch in epoch_of(made, 0)] == [26, 26, 13]
+
+
 @pytest.fixture(scope="module")
 def words_of_module(tmp_path_factory):
-    from heedful.data.tokenizer import SPECIAL, load
-
     folder = tmp_path_factory.mktemp("words")
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *(f"w{i}" for i in range(WORDS))]))
     return load(folder)

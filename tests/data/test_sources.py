@@ -335,7 +335,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch, name):
         raise PermissionError(13, "Permission denied")
 
     file = write(tmp_path / name, "text")
-    monkeypatch.setattr("heedful.data.sources._OPEN", {"": deny, ".xz": deny})
+    monkeypatch.setattr("heedful.data.lines._OPEN", {"": deny, ".xz": deny})
     message = refusal(documents, [file], TextOptions())
     assert message.startswith(f"cannot read {file}: Permission denied; check that it is there and")
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from heedful.cli import main
-from heedful.data import sources
+from heedful.data import lines
 
 SMALL = ("--size", "tiny", "--length", "32", "--max-length", "64", "--batch-tokens", "256", "--device", "cpu")
 SMALL += ("--held-out", "0.2", "--steps", "4", "--evaluations", "1", "--checkpoint-every", "2")
@@ -135,7 +135,7 @@ def test_a_column_that_is_missing(command: Command):
 
 
 def test_a_gigantic_line(command: Command, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sources, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(lines, "MAX_LINE", 1 << 20)
     text = command.text("short\n" + "ka " * (1 << 19))
     said = command.fails(*command.pretrain(text))
     assert f"{text}:2: a line of over 1 MiB; put line breaks between sentences" in said

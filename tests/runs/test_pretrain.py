@@ -257,7 +257,7 @@ def test_what_is_no_run_can_not_be_resumed(home: Path, tmp_path: Path):
     with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml"):
         go(home, tmp_path / "nothing", resume=True)
     assert not (tmp_path / "nothing").exists()
-    with pytest.raises(UserError, match="the run in .* is complete; to go on training its model, use --from"):
+    with pytest.raises(UserError, match=r"the run in .* is complete; to go on training its model, use --from"):
         go(home, home / "first", resume=True)
 
 
@@ -416,6 +416,12 @@ def test_too_little_held_out_text_is_said_and_not_evaluated(
     assert go(home, tmp_path / "out", text__held_out=0.0, run__steps=1) == {}
     assert "too few documents are held out to evaluate on" in capsys.readouterr().out
     assert reports(tmp_path / "out", "heldout") == []
+
+
+def test_a_name_that_can_not_be_noted_leaves_no_folder(home: Path, tmp_path: Path):
+    with pytest.raises(UserError, match="is not UTF-8"):
+        go(home, tmp_path / "out", corpus=("caf\udce9.txt",))
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_text_at_all_is_refused(home: Path, tmp_path: Path):

@@ -152,7 +152,7 @@ def test_all_damaged_is_an_error_that_says_what_to_do(tmp_path: Path):
     flip(tmp_path / "step-00000003")
     truncate(tmp_path / "step-00000005")
     warnings: list[str] = []
-    with pytest.raises(UserError, match="every checkpoint in .* is damaged; start the run again in another folder"):
+    with pytest.raises(UserError, match=r"every checkpoint in .* is damaged; start the run again in another folder"):
         checkpoint.load_last(tmp_path, warnings.append)
     assert len(warnings) == 2
     assert names(tmp_path) == ["step-00000003", "step-00000005"]

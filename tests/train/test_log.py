@@ -65,9 +65,14 @@ def test_a_resumed_record_goes_on_from_its_step(tmp_path: Path):
 
 def test_a_record_is_closed_whatever_ends_the_run(tmp_path: Path):
     run = Log(tmp_path, leads=True)
-    with pytest.raises(ZeroDivisionError), run.opened(step=0, tensorboard=False):
-        run.metrics("train", 1, {})
-        raise ZeroDivisionError
+
+    def broken() -> None:
+        with run.opened(step=0, tensorboard=False):
+            run.metrics("train", 1, {})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
     run.metrics("train", 2, {})
     assert reports(tmp_path / log.FILE) == [1]
 

@@ -233,7 +233,7 @@ def test_a_gradient_that_is_no_number_is_never_saved():
         return {"fit": Term(loss, loss.new_zeros(()), len(batch))}
 
     run = Run(line(), [points((1, 0))], replace(PLAN, checkpoint_steps=1), terms=roots)
-    with pytest.raises(Diverged, match="the gradient became (nan|inf) at step 1"):
+    with pytest.raises(Diverged, match=r"the gradient became (nan|inf) at step 1"):
         run.train()
     assert run.saved == []
 
@@ -360,6 +360,22 @@ def test_every_step_of_every_rank_and_seed_has_its_own_randomness():
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert step_seed(3, 5, 7) == step_seed(3, 5, 7)
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_what_is_random_in_a_step_follows_from_its_number_alone(before: int):
+    drawn: list[float] = []
+
+    def draw(model: nn.Module, batch: Points) -> dict[str, Term]:
+        drawn.append(torch.rand(()).item())
+        return squares(model, batch)
+
+    def expected(step: int) -> float:
+        return torch.rand((), generator=torch.Generator().manual_seed(step_seed(7, step, 0))).item()
+
+    torch.manual_seed(before)
+    Run(line(), [points((1, 2))], replace(PLAN, seed=7), terms=draw).train(Progress(step=2, position=Position(0, 2)))
+    assert drawn == [expected(step) for step in (2, 3, 4)]
 
 
 def test_the_start_is_the_start():

@@ -8,36 +8,27 @@ The module knows nothing of tokens or models, and remembers nothing between call
 import csv
 import difflib
 import glob
-import gzip
-import itertools
 import json
-import lzma
 import os
 import re
 import shutil
 import tempfile
 import unicodedata
-import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
+from heedful.data.lines import CHUNK, MAX_LINE, PACKINGS, Errors, chunks, lines, packing, reading
 from heedful.data.sentences import split_sentences
 from heedful.errors import UserError
 
 TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
-PACKINGS = (".gz", ".xz", ".zst")
 SUFFIXES = tuple(kind + packing for kind in (".txt", ".text", ".md", *TABLES) for packing in ("", *PACKINGS))
 """How the names end that a folder is searched for. A file given by name may end as it likes."""
 
 DOCUMENT_SENTENCES = 512
 """The most sentences of a document; more go on as a new one, so that a book streams too."""
-
-MAX_LINE = 16 << 20
-"""The most bytes of a line."""
 
 PARAGRAPH = 300
 """A line of more characters is taken for a paragraph and split into sentences."""
@@ -49,9 +40,6 @@ USUAL_COLUMNS = (
 
 Row = tuple[int, dict[str, object]]
 
-_OPEN = {"": Path.open, ".gz": gzip.open, ".xz": lzma.open}
-_CHUNK = 1 << 20
-_HEAD = 64 << 10
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -61,7 +49,7 @@ class TextOptions:
 
     text: str | None = None
     """Column that holds the text, for tables. Found by itself when its name is usual."""
-    errors: Literal["strict", "replace"] = "strict"
+    errors: Errors = "strict"
     """What to do with bytes that are not UTF-8."""
 
     def __post_init__(self) -> None:
@@ -83,14 +71,14 @@ def expand(inputs: Sequence[str]) -> list[Path]:
 
 def spool(stream: BinaryIO, folder: Path) -> Path:
     """Keep standard input as a file in `folder`, since the data path reads its input more than once."""
-    file = folder / "stdin.txt"
+    file, aside = folder / "stdin.txt", folder / ".stdin.tmp"  # what is cut short never has the name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as kept:
-            shutil.copyfileobj(stream, kept, _CHUNK)
-        if file.stat().st_size:
-            return file
-        file.unlink()
+        with aside.open("wb") as kept:
+            shutil.copyfileobj(stream, kept, CHUNK)
+        if aside.stat().st_size:
+            return aside.replace(file)
+        aside.unlink()
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}; choose a folder with room") from error
     raise UserError("standard input is empty; pipe text into it or name a file instead of -")
@@ -117,7 +105,7 @@ def records(file: Path, options: TextOptions) -> Iterator[Row]:
 
 def _expand(given: str) -> list[Path]:
     path = Path(given)
-    with _reading(path):
+    with reading(path):
         if path.is_file():
             return [path]
         if path.is_dir():
@@ -154,14 +142,14 @@ def _folder(folder: Path) -> list[Path]:
 
 def kind(file: Path) -> tuple[str, str]:
     """How a file is read and how it is packed: (".csv", ".gz"). What is not known is plain text."""
-    suffixes = [suffix.lower() for suffix in file.suffixes]
-    packing = suffixes.pop() if suffixes and suffixes[-1] in PACKINGS else ""
-    return (suffixes[-1] if suffixes and suffixes[-1] in TABLES else ".txt"), packing
+    packed = packing(file)
+    ending = (Path(file.stem) if packed else file).suffix.lower()
+    return (ending if ending in TABLES else ".txt"), packed
 
 
 def _text_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
     document: list[str] = []
-    for _, line in _lines(file, options):
+    for _, line in lines(file, options.errors):
         if sentences := _sentences(line):
             document += sentences
             while len(document) >= DOCUMENT_SENTENCES:
@@ -217,7 +205,7 @@ def _rows(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]
         case ".csv":
             return _under_header(file, _csv(file, options), "put quotes around a field that holds a comma")
         case ".tsv":
-            fields = ((number, line.split("\t")) for number, line in _lines(file, options) if line)
+            fields = ((number, line.split("\t")) for number, line in lines(file, options.errors) if line)
             return _under_header(file, fields, "write a tab inside a field as a space")
         case ".parquet":
             return _parquet(file, options, only_text=only_text)
@@ -225,7 +213,7 @@ def _rows(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]
 
 
 def _jsonl(file: Path, options: TextOptions) -> Iterator[Row]:
-    for number, line in _lines(file, options):
+    for number, line in lines(file, options.errors):
         if not line or line.isspace():
             continue
         where = f"{file}:{number}"
@@ -243,7 +231,7 @@ def _csv(file: Path, options: TextOptions) -> Iterator[tuple[int, list[str]]]:
     # The limit is the interpreter's, hence never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     # Strict, since a quote left open would else swallow the rest of the file.
-    rows = csv.reader((line + "\n" for _, line in _lines(file, options)), strict=True)
+    rows = csv.reader((line + "\n" for _, line in lines(file, options.errors)), strict=True)
     number = 1
     try:
         for fields in rows:
@@ -270,12 +258,12 @@ def _parquet(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[R
 
     packed = bool(kind(file)[1])
     number = 0
-    with _reading(file), tempfile.TemporaryFile() if packed else file.open("rb") as source:
+    with reading(file), tempfile.TemporaryFile() if packed else file.open("rb") as source:
         if packed:  # parquet is read from its end, which a packed stream does not have at hand
-            source.writelines(_chunks(file))
+            source.writelines(chunks(file))
             source.seek(0)
         try:
-            table = pyarrow.parquet.ParquetFile(source, buffer_size=_CHUNK)
+            table = pyarrow.parquet.ParquetFile(source, buffer_size=CHUNK)
             columns = table.schema_arrow.names
             _check_unique(str(file), columns)
             if only_text:
@@ -305,104 +293,3 @@ def _clean(where: str, value: object, options: TextOptions) -> object:
             raise UserError(f"{where}: a NUL or half a character; mend it or go on with --errors replace")
         value = _SURROGATE.sub("\ufffd", value.replace("\0", ""))
     return unicodedata.normalize("NFC", value)
-
-
-def _lines(file: Path, options: TextOptions) -> Iterator[tuple[int, str]]:
-    """The lines of a file without their ends, in NFC, numbered from 1."""
-    number, seen, pending = 1, 0, b""
-    for chunk in itertools.chain(_chunks(file), [b""]):
-        if 0 <= chunk.find(b"\0") < _HEAD - seen:
-            raise UserError(
-                f"{file} looks like binary data, not text; give UTF-8 text (iconv makes it from UTF-16), "
-                f"or let the name say what it is: {' '.join(PACKINGS)} .parquet"
-            )
-        pending += chunk if seen else chunk.removeprefix(b"\xef\xbb\xbf")
-        seen += len(chunk)
-        # Whole blocks are decoded at once, which is what makes this fast. A last "\r" may be half of "\r\n".
-        end = max(pending.rfind(b"\n"), pending.rfind(b"\r", 0, -1)) + 1 if chunk else len(pending)
-        block, pending = pending[:end], pending[end:]
-        if b"\r" in block:
-            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        _check_length(file, number, block)
-        lines = _decode(file, number, block, options).split("\n")
-        if not lines[-1]:
-            lines.pop()
-        yield from enumerate(lines, number)
-        number += len(lines)
-        _check_length(file, number, pending)
-
-
-def _check_length(file: Path, number: int, data: bytes) -> None:
-    """Refuse a first line that is too long. Later lines are not: a chunk is shorter than the limit."""
-    if len(data) > MAX_LINE and data.find(b"\n", 0, MAX_LINE + 1) < 0:
-        size = f"{MAX_LINE >> 20} MiB"
-        raise UserError(f"{file}:{number}: a line of over {size}; put line breaks between sentences")
-
-
-def _decode(file: Path, number: int, block: bytes, options: TextOptions) -> str:
-    """The text of the lines from `number` on."""
-    if (nul := block.find(b"\0")) >= 0:
-        if options.errors == "strict":
-            line = number + block.count(b"\n", 0, nul)
-            raise UserError(f"{file}:{line}: a NUL byte; remove it or go on with --errors replace")
-        block = block.replace(b"\0", b"")
-    try:
-        text = block.decode(errors=options.errors)
-    except UnicodeDecodeError as error:
-        line = number + block.count(b"\n", 0, error.start)
-        raise UserError(
-            f"{file}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
-            "convert the file (iconv -f CP949 -t UTF-8) or go on with --errors replace"
-        ) from error
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
-def _chunks(file: Path) -> Iterator[bytes]:
-    """The bytes of a file, unpacked, in chunks of `_CHUNK` but for the last."""
-    packing = kind(file)[1]
-    with _reading(file):
-        if packing == ".zst":
-            yield from _unpack_zst(file)
-        else:
-            with _OPEN[packing](file, "rb") as stream:
-                yield from iter(partial(stream.read, _CHUNK), b"")
-
-
-def _unpack_zst(file: Path) -> Iterator[bytes]:
-    # Not through zstandard's stream_reader, which takes a file cut short for a whole one.
-    import zstandard
-
-    frame = None
-    ready = bytearray()
-    with file.open("rb") as raw:
-        # 512 bytes unpack to at most 16 MiB, so that memory stays small whatever they hold.
-        while piece := raw.read(512):
-            while piece:
-                frame = frame or zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    ready += frame.decompress(piece)
-                except zstandard.ZstdError as error:
-                    raise OSError(error) from error
-                piece = frame.unused_data  # of the next frame
-                frame = None if frame.eof else frame
-            while len(ready) >= _CHUNK:
-                yield bytes(ready[:_CHUNK])
-                del ready[:_CHUNK]
-    if frame:
-        raise EOFError("it ends inside a frame")
-    if ready:
-        yield bytes(ready)
-
-
-@contextmanager
-def _reading(file: Path) -> Generator[None, None, None]:
-    """Turn what the system and the unpackers raise into a user's error."""
-    try:
-        yield
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        # Unpackers raise OSError too, but without a number.
-        if isinstance(error, OSError) and error.errno:
-            way_out = "check that it is there and that you may read it"
-            raise UserError(f"cannot read {error.filename or file}: {error.strerror}; {way_out}") from error
-        reason = " ".join(str(error).split())
-        raise UserError(f"{file} is damaged or cut short ({reason}); fetch or write it again") from error

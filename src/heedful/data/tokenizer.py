@@ -101,7 +101,7 @@ def train(sentences: Callable[[], Iterable[str]], vocab_size: int, *, cased: boo
     if got < vocab_size:
         raise UserError(
             f"a vocabulary of {vocab_size} is larger than this text supports ({got} pieces); "
-            f"use --vocab-size {got // 100 * 100 or got} or more text"
+            f"use --vocab-size {got} or more text"
         )
     if got > vocab_size:
         raise UserError(

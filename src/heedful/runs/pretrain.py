@@ -32,7 +32,9 @@ from heedful.train.optim import adamw, load_state_tensors, state_tensors
 from heedful.train.schedule import seconds
 
 EVALUATION_TOKENS = 200_000
-"""Held-out tokens of one evaluation."""
+"""The most held-out tokens of one evaluation."""
+EVALUATION_SHARES = (0.02, 0.1)
+"""Held-out tokens of an evaluation on the way, and of the last, for each token of training so far."""
 EVALUATION_SEED = 1
 """Every run is evaluated on the same pairs with the same masks, 15% of the tokens, whatever it trains with."""
 CONTINUED_RATE = 1e-4
@@ -121,10 +123,11 @@ def claim(out: Path, recipe: Recipe, *, resume: bool) -> None:
         if path.is_file():
             raise UserError(f"{out} already holds a run; go on with --resume, or choose another --out")
         raise UserError(f"{out} exists and is not empty; choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
     made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
     lines = "".join(f'{name} = "{version}"\n' for name, version in made.items())
-    write_file(path, f"{to_toml(recipe)}\n[made]\n{lines}".encode())
+    content = f"{to_toml(recipe)}\n[made]\n{lines}".encode()
+    out.mkdir(parents=True, exist_ok=True)
+    write_file(path, content)
 
 
 def _give_back(out: Path) -> None:
@@ -262,7 +265,9 @@ def _train(
         if not can_test:
             return
         names = ("mlm", "nsp") if recipe.objective.nsp else ("mlm",)
-        last.update(evaluate(model, testing.once(EVALUATION_TOKENS), terms, names, ranks))
+        share = EVALUATION_SHARES[plan.done(now) >= 1.0]
+        most = min(EVALUATION_TOKENS, max(4 * 8192, int(share * now.tokens)))
+        last.update(evaluate(model, testing.once(most), terms, names, ranks))
         log.metrics("heldout", now.step, {**last, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"step {now.step}, held out: {describe(last)}")
 

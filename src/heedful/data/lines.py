@@ -1,0 +1,137 @@
+"""The lines of a text file, plain or packed as gz, xz or zst: streamed, numbered, in UTF-8 and NFC.
+
+Memory does not grow with the file, nor with a line that never ends. What is wrong is told with file and line.
+Knows nothing of what the lines hold.
+"""
+
+import gzip
+import itertools
+import lzma
+import unicodedata
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from heedful.errors import UserError
+
+PACKINGS = (".gz", ".xz", ".zst")
+MAX_LINE = 16 << 20
+"""The most bytes of a line."""
+CHUNK = 1 << 20
+"""Bytes read at a time."""
+
+Errors = Literal["strict", "replace"]
+"""What to do with bytes that are not UTF-8."""
+
+_OPEN = {"": Path.open, ".gz": gzip.open, ".xz": lzma.open}
+_HEAD = 64 << 10
+
+
+def packing(file: Path) -> str:
+    """How a file is packed: one of the known endings, or "" for not at all."""
+    ending = file.suffix.lower()
+    return ending if ending in PACKINGS else ""
+
+
+def lines(file: Path, errors: Errors) -> Iterator[tuple[int, str]]:
+    """The lines of a file without their ends, in NFC, numbered from 1."""
+    number, seen, pending = 1, 0, b""
+    for chunk in itertools.chain(chunks(file), [b""]):
+        if 0 <= chunk.find(b"\0") < _HEAD - seen:
+            raise UserError(
+                f"{file} looks like binary data, not text; give UTF-8 text (iconv makes it from UTF-16), "
+                f"or let the name say what it is: {' '.join(PACKINGS)} .parquet"
+            )
+        pending += chunk if seen else chunk.removeprefix(b"\xef\xbb\xbf")
+        seen += len(chunk)
+        # Whole blocks are decoded at once, which is what makes this fast. A last "\r" may be half of "\r\n".
+        end = max(pending.rfind(b"\n"), pending.rfind(b"\r", 0, -1)) + 1 if chunk else len(pending)
+        block, pending = pending[:end], pending[end:]
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        _check_length(file, number, block)
+        whole = _decode(file, number, block, errors).split("\n")
+        if not whole[-1]:
+            whole.pop()
+        yield from enumerate(whole, number)
+        number += len(whole)
+        _check_length(file, number, pending)
+
+
+def _check_length(file: Path, number: int, data: bytes) -> None:
+    """Refuse a first line that is too long. Later lines are not: a chunk is shorter than the limit."""
+    if len(data) > MAX_LINE and data.find(b"\n", 0, MAX_LINE + 1) < 0:
+        size = f"{MAX_LINE >> 20} MiB"
+        raise UserError(f"{file}:{number}: a line of over {size}; put line breaks between sentences")
+
+
+def _decode(file: Path, number: int, block: bytes, errors: Errors) -> str:
+    """The text of the lines from `number` on."""
+    if (nul := block.find(b"\0")) >= 0:
+        if errors == "strict":
+            line = number + block.count(b"\n", 0, nul)
+            raise UserError(f"{file}:{line}: a NUL byte; remove it or go on with --errors replace")
+        block = block.replace(b"\0", b"")
+    try:
+        text = block.decode(errors=errors)
+    except UnicodeDecodeError as error:
+        line = number + block.count(b"\n", 0, error.start)
+        raise UserError(
+            f"{file}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
+            "convert the file (iconv -f CP949 -t UTF-8) or go on with --errors replace"
+        ) from error
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def chunks(file: Path) -> Iterator[bytes]:
+    """The bytes of a file, unpacked, in chunks of `CHUNK` but for the last."""
+    name = packing(file)
+    with reading(file):
+        if name == ".zst":
+            yield from _unpack_zst(file)
+        else:
+            with _OPEN[name](file, "rb") as stream:
+                yield from iter(partial(stream.read, CHUNK), b"")
+
+
+def _unpack_zst(file: Path) -> Iterator[bytes]:
+    # Not through zstandard's stream_reader, which takes a file cut short for a whole one.
+    import zstandard
+
+    frame = None
+    ready = bytearray()
+    with file.open("rb") as raw:
+        # 512 bytes unpack to at most 16 MiB, so that memory stays small whatever they hold.
+        while piece := raw.read(512):
+            while piece:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                try:
+                    ready += frame.decompress(piece)
+                except zstandard.ZstdError as error:
+                    raise OSError(error) from error
+                piece = frame.unused_data  # of the next frame
+                frame = None if frame.eof else frame
+            while len(ready) >= CHUNK:
+                yield bytes(ready[:CHUNK])
+                del ready[:CHUNK]
+    if frame:
+        raise EOFError("it ends inside a frame")
+    if ready:
+        yield bytes(ready)
+
+
+@contextmanager
+def reading(file: Path) -> Generator[None, None, None]:
+    """Turn what the system and the unpackers raise into a user's error."""
+    try:
+        yield
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        # Unpackers raise OSError too, but without a number.
+        if isinstance(error, OSError) and error.errno:
+            way_out = "check that it is there and that you may read it"
+            raise UserError(f"cannot read {error.filename or file}: {error.strerror}; {way_out}") from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"{file} is damaged or cut short ({reason}); fetch or write it again") from error

@@ -23,15 +23,16 @@ from heedful.runs import corpus
 from heedful.runs.demo import builtin_corpus
 from heedful.runs.options import TextPart, VocabularyPart
 
-OURS = """
-import json, resource, sys, time
+# The peak is the process's own: getrusage would count what its parent had when it was forked.
+OURS = r"""
+import json, re, sys, time
 from pathlib import Path
 from heedful.data import shards, sources, tokenizer
 made = tokenizer.load(sys.argv[1])
 begun = time.perf_counter()
 found = shards.prepare([Path(sys.argv[2])], sources.TextOptions(), made, share=0.01, folder=Path(sys.argv[3]))
 seconds = time.perf_counter() - begun
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+peak = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 print(json.dumps({"seconds": seconds, "peak": peak, "tokens": len(found.train.tokens) + len(found.heldout.tokens)}))
 """
 

@@ -261,17 +261,20 @@ def test_another_tokenizer_is_refused(made, sentences):
         load(made.folder)
 
 
-PEAK = """
-import resource, sys
+# The process's own peak: getrusage would count what its parent had when it was forked.
+PEAK = r"""
+import re, sys
 from pathlib import Path
 from heedful.data import shards, sources, tokenizer
 made = tokenizer.load(sys.argv[2])
 found = shards.prepare([Path(sys.argv[1])], sources.TextOptions(), made, share=0.1, cache=Path(sys.argv[3]))
-print(len(found.train.documents), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]
+print(len(found.train.documents), int(peak) // 1024)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc to read a process's peak memory from")
 def test_memory_does_not_grow_with_the_text(trained, tmp_path):
     wordpiece.save(trained, tmp_path / "tokenizer")
     line = "wooden lanterns above the river mill 12345 "
@@ -288,5 +291,5 @@ def test_memory_does_not_grow_with_the_text(trained, tmp_path):
         documents, peak = map(int, done.stdout.split())
         assert documents > size // 3000
         peaks.append(peak)
-    assert peaks[1] < 600
-    assert peaks[1] - peaks[0] < 80
+    assert peaks[1] < 200
+    assert peaks[1] - peaks[0] < 30

@@ -2,9 +2,9 @@
 
     python -m bench.pretrain [--size small] [--vocab-size 16000] [--data FILE …]
 
-Both sides train on real sentence pairs of the embedded corpus (or of --data), with the same sequences in each
-step, the same dropout, clipping and fused AdamW. The peer pads each batch to its longest sequence and is
-measured at several batch sizes, of which its best counts. Steps alternate, so that both sides meet the same
+Both sides train on the same real sentence pairs of the embedded corpus (or of --data) in the same order, with the
+same dropout, clipping and fused AdamW. The peer pads each batch to its longest sequence and is measured at several
+batch sizes, of which its best counts. Steps alternate, so that both sides meet the same
 weather. "Real" tokens are those that are not padding.
 """
 
@@ -28,7 +28,7 @@ from heedful.models.bert import SIZES
 from heedful.nn.layout import Packed
 from heedful.runs import corpus
 from heedful.runs.demo import builtin_corpus
-from heedful.runs.options import ModelPart, OptimizerPart, Recipe, RunPart, VocabularyPart
+from heedful.runs.options import ModelPart, OptimizerPart, Recipe, RunPart, VocabularyPart, resolved
 from heedful.runs.pretrain import build, make_plan, sampler
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.train import loop
@@ -48,13 +48,14 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=[], help="text files instead of the embedded corpus")
     arguments = parser.parse_args()
 
-    recipe = Recipe(
+    asked = Recipe(
         corpus=tuple(arguments.data) or (str(builtin_corpus(corpus.default_cache(), print)),),
         vocabulary=VocabularyPart(vocab_size=arguments.vocab_size),
         model=ModelPart(size=arguments.size, dropout=arguments.dropout, attention_dropout=arguments.dropout),
         optimizer=OptimizerPart(batch_tokens=arguments.batch_tokens),
         run=RunPart(steps=arguments.steps, checkpoint_every="1000000"),
     )
+    recipe = resolved(asked)
     shards = corpus.prepare(
         recipe.corpus,
         recipe.text,
@@ -118,8 +119,8 @@ class Side:
             hidden_size=dim,
             num_attention_heads=heads,
             intermediate_size=4 * dim,
-            hidden_dropout_prob=recipe.model.dropout,
-            attention_probs_dropout_prob=recipe.model.attention_dropout,
+            hidden_dropout_prob=recipe.model.dropout or 0.0,
+            attention_probs_dropout_prob=recipe.model.attention_dropout or 0.0,
         )
         model = transformers.BertForPreTraining(config).train()
         batches = _batches(recipe, shards)

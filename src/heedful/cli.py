@@ -44,14 +44,12 @@ def pretrain(options: Any) -> None:
     from heedful.runs.pretrain import pretrain as run
 
     run(options)
-    if os.environ.get("RANK", "0") == "0":
-        _say(f'saved {options.out}; try: heedful fill {options.out} "some text with a [MASK] in it"')
 
 
 def tokenizer(
     corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")],
     out: Annotated[Path, arg(metavar="FOLDER")],
-    vocab_size: int = 16000,
+    vocab_size: Annotated[int | None, arg(metavar="N")] = None,
     cased: Annotated[bool, FlagCreatePairsOff] = False,
     text: Annotated[str | None, arg(metavar="COLUMN")] = None,
     errors: Literal["strict", "replace"] = "strict",
@@ -62,7 +60,7 @@ def tokenizer(
     Args:
         corpus: Files, folders, globs, or - for standard input.
         out: Where the tokenizer goes.
-        vocab_size: Tokens in the vocabulary.
+        vocab_size: Tokens in the vocabulary (by default 16000, or as many as the text supports).
         cased: Keep upper and lower case apart.
         text: Column that holds the text, for tables.
         errors: What to do with bytes that are not UTF-8.
@@ -222,7 +220,7 @@ def _run(arguments: list[str]) -> None:
 
 def _pretrain_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
-    from heedful.runs.options import RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe
+    from heedful.runs.options import RIVALS, RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe, without
 
     recipe = _value(arguments, "--recipe")
     out = _value(arguments, "--out")
@@ -231,6 +229,8 @@ def _pretrain_options(arguments: list[str]) -> Any:
         base = load_recipe(recipe)
     elif "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
         base = read_recipe(Path(out) / RUN_FILE)
+    typed = [flag for flag in RIVALS if _value(arguments, f"--{flag}") is not None]
+    base = without(base, (field for flag in typed for field in RIVALS[flag]))
     # MISSING keeps --out required although the rest has defaults.
     from tyro import MISSING
 
@@ -282,6 +282,8 @@ def _facts(facts: list[tuple[str, str]], *, json: bool) -> None:
 
 
 def _lines() -> Iterator[str]:
+    if sys.stdin is None:
+        raise UserError("standard input is closed; give the text as an argument")
     try:
         yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
     except UnicodeDecodeError as error:
@@ -301,7 +303,8 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _chunks(texts: Iterable[str], size: int = 64) -> Iterator[list[str]]:
-    """A few texts at a time: standard input is answered as it comes."""
+    """A few texts at a time, which is quicker than one by one; what is typed is answered line by line."""
     waiting = iter(texts)
-    while chunk := list(itertools.islice(waiting, 1 if sys.stdin.isatty() else size)):
+    typed = sys.stdin is not None and sys.stdin.isatty()
+    while chunk := list(itertools.islice(waiting, 1 if typed else size)):
         yield chunk

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import platform
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ import psutil
 
 def write_file(path: Path, content: bytes) -> str:
     """Write, flush to disk, then take the name; the content's SHA-256."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = _aside(path)
     try:
         with aside.open("wb") as file:
             file.write(content)
@@ -33,10 +35,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     else has completed the same folder in the meantime, theirs stays and this one goes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    for left in path.parent.glob(f".{path.name}.*.tmp"):
-        if left == aside or not psutil.pid_exists(int(left.suffixes[-2][1:])):
-            shutil.rmtree(left, ignore_errors=True)
+    sweep(path.parent)
+    aside = _aside(path)
+    shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     try:
         yield aside
@@ -52,6 +53,22 @@ def new_folder(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes of this machine began to write into a folder and did not live to finish."""
+    for path in folder.glob(".*.tmp"):
+        owner = re.fullmatch(r"\..*\.(\d+)@(.*)\.tmp", path.name)
+        if owner and owner[2] == platform.node() and not psutil.pid_exists(int(owner[1])):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _aside(path: Path) -> Path:
+    """A name beside the path that tells who writes there: folders may be shared between machines."""
+    return path.with_name(f".{path.name}.{os.getpid()}@{platform.node()}.tmp")
 
 
 def sync_folder(folder: Path) -> None:

@@ -27,6 +27,10 @@ _DOCUMENTING_CALLS = frozenset(
 )
 
 
+FORMAT = 1
+"""To be raised when the same documentation would give another text."""
+
+
 def documents() -> Iterator[list[str]]:
     """Every document of the corpus as sentences: deduplicated, always in the same order."""
     return unique(filter(None, map(sentences, _docstrings())))

@@ -26,6 +26,7 @@ from heedful.durable import file_digest, new_folder
 from heedful.errors import UserError
 
 FORMAT = 1
+"""To be raised when the same text and tokenizer would give other shards: also by how sentences are split."""
 CHUNK = 1 << 18
 """Characters encoded at once: enough for all cores, little enough to stay small."""
 

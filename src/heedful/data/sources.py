@@ -27,6 +27,9 @@ TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 SUFFIXES = tuple(kind + packing for kind in (".txt", ".text", ".md", *TABLES) for packing in ("", *PACKINGS))
 """How the names end that a folder is searched for. A file given by name may end as it likes."""
 
+MADE_HERE = ("heedful.toml", "tokenizer.json")
+"""Names that tell a folder of ours, a model or prepared text, from a folder of texts; it is passed over."""
+
 DOCUMENT_SENTENCES = 512
 """The most sentences of a document; more go on as a new one, so that a book streams too."""
 
@@ -107,6 +110,8 @@ def _expand(given: str) -> list[Path]:
     path = Path(given)
     with reading(path):
         if path.is_file():
+            if path.suffix.lower() == ".json":
+                raise UserError(f"{given} is JSON as a whole; write one object a line and name it .jsonl")
             return [path]
         if path.is_dir():
             return _folder(path)
@@ -131,6 +136,9 @@ def _folder(folder: Path) -> list[Path]:
 
     found: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=fail):
+        if any(made in names for made in MADE_HERE):
+            folders.clear()
+            continue
         folders[:] = [name for name in folders if not name.startswith(".")]
         shown = (name for name in names if not name.startswith(".") and name.lower().endswith(SUFFIXES))
         found += [file for name in shown if (file := Path(parent, name)).is_file()]

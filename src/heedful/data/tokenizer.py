@@ -75,11 +75,14 @@ class Tokenizer:
         return self.backend.decode(ids, skip_special_tokens=True)
 
 
-def train(sentences: Callable[[], Iterable[str]], vocab_size: int, *, cased: bool = False) -> Tokenizer:
-    """A WordPiece tokenizer of exactly vocab_size tokens for the text, which is read twice.
+def train(
+    sentences: Callable[[], Iterable[str]], vocab_size: int, *, cased: bool = False, exactly: bool = True
+) -> Tokenizer:
+    """A WordPiece tokenizer of vocab_size tokens for the text, which is read twice.
 
-    The same text gives the same vocabulary. `tokenizers` numbers the pieces `##x` in the order in which it
-    happens to meet them, and breaks ties between merges by number; so they are numbered beforehand.
+    If the text supports fewer, that is an error, or else gives fewer. The same text gives the same vocabulary:
+    `tokenizers` numbers the pieces `##x` in the order in which it happens to meet them, and breaks ties between
+    merges by number; so they are numbered beforehand.
     """
     if vocab_size <= len(SPECIAL):
         raise UserError(f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000")
@@ -98,7 +101,7 @@ def train(sentences: Callable[[], Iterable[str]], vocab_size: int, *, cased: boo
     backend.train_from_iterator(sentences(), trainer)
     vocabulary = backend.get_vocab()
     got = len(vocabulary)
-    if got < vocab_size:
+    if exactly and got < vocab_size:
         raise UserError(
             f"a vocabulary of {vocab_size} is larger than this text supports ({got} pieces); "
             f"use --vocab-size {got} or more text"
@@ -214,7 +217,7 @@ def _from_old_folder(folder: Path) -> Tokenizer:
     except ValueError as error:
         raise UserError(f"{beside} is damaged ({error}); copy it again") from None
     return _from_vocabulary(
-        (folder / "vocab.txt").read_text(encoding="utf-8").splitlines(),
+        (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"),
         cased=not settings.get("do_lower_case", True),
         strip_accents=settings.get("strip_accents"),
         chinese=settings.get("tokenize_chinese_chars", True),

@@ -8,6 +8,7 @@ from pathlib import Path
 from heedful.data import shards, sources
 from heedful.data import tokenizer as wordpiece
 from heedful.data.heldout import held_out
+from heedful.data.lines import packing
 from heedful.data.shards import Shards
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
@@ -27,6 +28,8 @@ def default_cache() -> Path:
 
 def find_files(corpus: Sequence[str], stdin_folder: Path) -> list[Path]:
     """The files of a corpus; standard input is kept in the folder, and found there when asked again."""
+    if sys.stdin is None and "-" in corpus:
+        raise UserError("standard input is closed; pipe text into it, or name a file instead of -")
     if "-" not in corpus:
         return sources.expand(corpus)
     if len(corpus) > 1:
@@ -39,8 +42,12 @@ def held_out_share(text: TextPart, files: Sequence[Path]) -> float:
     """The share asked for; or enough for about half a megabyte of text, between 1 and 10 percent."""
     if text.held_out is not None:
         return text.held_out
-    size = sum(file.stat().st_size for file in files)
-    return min(0.1, max(0.01, 500_000 / max(1, size)))
+    return min(0.1, max(0.01, 500_000 / max(1, _bytes(files))))
+
+
+def _bytes(files: Sequence[Path]) -> int:
+    """About how much text the files hold; packed, text takes about a quarter of its room."""
+    return sum(file.stat().st_size * (4 if packing(file) else 1) for file in files)
 
 
 def text_options(text: TextPart) -> sources.TextOptions:
@@ -51,8 +58,7 @@ def text_options(text: TextPart) -> sources.TextOptions:
 def train_tokenizer(files: Sequence[Path], text: TextPart, vocabulary: VocabularyPart) -> Tokenizer:
     """A vocabulary for the text, from the documents that are not held out."""
     share = held_out_share(text, files)
-    size = sum(file.stat().st_size for file in files)
-    sample = min(1.0, TOKENIZER_BYTES / max(1, size))
+    sample = min(1.0, TOKENIZER_BYTES / max(1, _bytes(files)))
 
     def sentences() -> Iterator[str]:
         for document in sources.documents(files, text_options(text)):
@@ -60,7 +66,10 @@ def train_tokenizer(files: Sequence[Path], text: TextPart, vocabulary: Vocabular
             if not held_out(document, share) and held_out(document, share + (1 - share) * sample):
                 yield from document
 
-    return wordpiece.train(sentences, vocabulary.vocab_size or VOCAB_SIZE, cased=vocabulary.cased)
+    size = vocabulary.vocab_size
+    return wordpiece.train(
+        sentences, VOCAB_SIZE if size is None else size, cased=vocabulary.cased, exactly=size is not None
+    )
 
 
 def prepare(
@@ -79,7 +88,13 @@ def prepare(
     """
     if not corpus:
         raise UserError("no text was given; name files, folders or - for standard input")
-    if len(corpus) == 1 and shards.is_shards(Path(corpus[0])):
+    prepared = [name for name in corpus if shards.is_shards(Path(name))]
+    if prepared and len(corpus) > 1:
+        raise UserError(f"{prepared[0]} is prepared already and can't be mixed with other text; give it alone")
+    if prepared:
+        for flag, value in (("--text", text.text), ("--held-out", text.held_out)):
+            if value is not None:
+                raise UserError(f"{prepared[0]} is prepared already; leave {flag} out")
         found = shards.load(Path(corpus[0]))
         if given is not None:
             shards.check_tokenizer(given, found.tokenizer.fingerprint, found.folder)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful.config import differences
 from heedful.data import builtin, shards
 from heedful.data.shards import Shards
+from heedful.errors import Interrupted, UserError
 from heedful.predict import load
 from heedful.runs import corpus, pictures
-from heedful.runs.options import PretrainOptions, Recipe, load_recipe
+from heedful.runs.options import RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe, resolved
 from heedful.runs.pretrain import EVALUATION_TOKENS, evaluation_sampler, pretrain
+from heedful.train import log
 
 SENTENCES = (
     "Use [MASK] to open a file.",
@@ -27,15 +30,15 @@ Say = Callable[[str], None]
 
 
 def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
-    """Train, compare with the baselines, fill blanks, draw pictures, say what to do next."""
+    """Train, or go on training, or take what is trained; compare with the baselines, fill blanks, draw pictures."""
     cache = cache or corpus.default_cache()
     recipe = load_recipe("demo")
     recipe = replace(
         recipe,
         corpus=(str(builtin_corpus(cache, say)),),
-        run=replace(recipe.run, seed=seed, steps=steps or recipe.run.steps),
+        run=replace(recipe.run, seed=seed, steps=recipe.run.steps if steps is None else steps),
     )
-    metrics = pretrain(PretrainOptions(settings=recipe, out=out, cache=cache))
+    metrics = _trained(recipe, out, cache, say)
     prepared = _prepared(recipe, out, cache)
     baseline = most_frequent(recipe, prepared)
     say("")
@@ -57,6 +60,21 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     say("  heedful pretrain your-text.txt --out my-bert --budget 10m")
 
 
+def _trained(recipe: Recipe, out: Path, cache: Path, say: Say) -> dict[str, float]:
+    """The metrics of the last evaluation, of a model trained now unless it is there."""
+    if (out / "model.safetensors").is_file() and (out / RUN_FILE).is_file():
+        if differences(read_recipe(out / RUN_FILE), resolved(recipe)):
+            raise UserError(f"{out} holds another run; choose another --out")
+        say(f"{out} is trained already; delete it to train anew")
+        reports = [line for line in log.read(out) if line["kind"] == "heldout"]
+        return {name: value for name, value in reports[-1].items() if not isinstance(value, str)}
+    resume = (out / RUN_FILE).is_file()
+    try:
+        return pretrain(PretrainOptions(settings=recipe, out=out, cache=cache, resume=resume))
+    except Interrupted as stop:
+        raise Interrupted(f"{str(stop).partition(';')[0]}; go on with the same command") from None
+
+
 def builtin_corpus(cache: Path, say: Say) -> Path:
     """The documentation on this machine as a text file, collected once for these versions."""
     versions = [platform.python_version()]
@@ -65,7 +83,7 @@ def builtin_corpus(cache: Path, say: Say) -> Path:
             versions.append(importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
             versions.append("none")
-    path = cache / "corpora" / f"python-docs-{'-'.join(versions)}.txt"
+    path = cache / "corpora" / f"python-docs-{builtin.FORMAT}-{'-'.join(versions)}.txt"
     if not path.is_file():
         say("collecting the documentation that comes with Python, numpy and torch")
         path.parent.mkdir(parents=True, exist_ok=True)

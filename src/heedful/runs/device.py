@@ -21,6 +21,7 @@ class Compute(NamedTuple):
     def repeatable(self) -> None:
         """Have a GPU add in the same order every time, as a CPU does, for runs that are equal to the bit."""
         if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (no stub knows it)
             torch.use_deterministic_algorithms(True)

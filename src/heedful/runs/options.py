@@ -3,7 +3,8 @@
 Plain data, without torch, so that `--help` is instant. The attribute docstrings are the help.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +19,8 @@ RUN_FILE = "heedful.toml"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
 """Peak rates at which a post-norm BERT of each size learns: with more, the large ones never leave the plateau of
 word frequencies."""
+CONTINUED_RATE = 1e-4
+"""The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
 optional = partial(arg, help_behavior_hint="")
 """An argument whose help says itself what happens without it."""
@@ -48,7 +51,7 @@ class VocabularyPart:
     tokenizer: Annotated[str | None, optional(metavar="FOLDER")] = None
     """Use this tokenizer instead of training one."""
     vocab_size: Annotated[int | None, optional(metavar="N")] = None
-    """Tokens in a newly trained vocabulary (16000 by default)."""
+    """Tokens in a newly trained vocabulary (by default 16000, or as many as the text supports)."""
     cased: bool = False
     """Keep upper and lower case apart."""
 
@@ -61,15 +64,18 @@ class ModelPart:
     """tiny, mini, small, medium, base or large (small by default)."""
     max_length: Annotated[int | None, optional(metavar="N")] = None
     """Positions of a new model: the longest input it can ever read (512 by default)."""
-    dropout: float = 0.1
-    """Share of activations dropped while training."""
-    attention_dropout: float = 0.1
-    """Share of attention weights dropped while training."""
+    dropout: Annotated[float | None, optional(metavar="SHARE")] = None
+    """Share of activations dropped while training (0.1 by default; with --from, the model's own)."""
+    attention_dropout: Annotated[float | None, optional(metavar="SHARE")] = None
+    """Share of attention weights dropped while training (0.1 by default; with --from, the model's own)."""
 
     def __post_init__(self) -> None:
         for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise UserError(f"{name} {value} must be at least 0 and less than 1")
+        if self.max_length is not None and self.max_length < 8:
+            raise UserError(f"max_length {self.max_length} is too short to read anything; use 8 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +128,11 @@ class OptimizerPart:
             raise UserError(f"lr {self.lr} must be above 0")
         if not self.clip > 0:
             raise UserError(f"clip {self.clip} must be above 0")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
+        if not self.weight_decay >= 0:
+            raise UserError(f"weight_decay {self.weight_decay} must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +165,8 @@ class RunPart:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} {value} must be at least 1")
-        if self.seed < 0:
-            raise UserError(f"seed {self.seed} must not be negative")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +204,8 @@ class Recipe:
                 )
         if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
             raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
+        if self.vocabulary.cased and (self.vocabulary.tokenizer or self.start_from):
+            raise UserError("a tokenizer that exists already is cased or not; leave --cased out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +221,43 @@ class PretrainOptions:
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
     """Where prepared text is kept (~/.cache/heedful by default)."""
+
+
+def resolved(recipe: Recipe) -> Recipe:
+    """The recipe with its defaults written out, so that a later version's can't change what a folder says."""
+    model, run = recipe.model, recipe.run
+    rate = CONTINUED_RATE
+    if recipe.start_from is None:
+        model = ModelPart(
+            size=model.size or "small",
+            max_length=512 if model.max_length is None else model.max_length,
+            dropout=0.1 if model.dropout is None else model.dropout,
+            attention_dropout=0.1 if model.attention_dropout is None else model.attention_dropout,
+        )
+        rate = LEARNING_RATES[model.size or "small"]
+    if run.steps is None and run.budget is None:
+        run = replace(run, budget="10m")
+    optimizer = replace(recipe.optimizer, lr=recipe.optimizer.lr or rate)
+    return replace(recipe, model=model, optimizer=optimizer, run=run)
+
+
+RIVALS = {
+    "budget": ("run.steps",),
+    "steps": ("run.budget",),
+    "tokenizer": ("vocabulary.vocab_size", "vocabulary.cased"),
+    "vocab-size": ("vocabulary.tokenizer",),
+    "from": ("model.size", "model.max_length", "vocabulary.vocab_size", "vocabulary.tokenizer", "vocabulary.cased"),
+}
+"""What a flag puts aside of the recipe that it overrides."""
+
+
+def without(recipe: Recipe, fields: Iterable[str]) -> Recipe:
+    """The recipe with some fields as if it had never said anything about them."""
+    for full in fields:
+        part, name = full.split(".")
+        old = getattr(recipe, part)
+        recipe = replace(recipe, **{part: replace(old, **{name: getattr(type(old)(), name)})})
+    return recipe
 
 
 def load_recipe(name: str) -> Recipe:

@@ -19,6 +19,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 
+FORMATS = ("png", "svg", "pdf")
 TITLES = {
     "mlm_loss": "masked words: loss",
     "mlm_accuracy": "masked words: share right",
@@ -35,6 +36,10 @@ def curves(folder: Path, path: Path) -> None:
     if not lines:
         raise UserError(f"{folder} has no reports yet; train a little first")
     shown = [name for name in TITLES if any(name in line for line in lines)]
+    if not shown:
+        raise UserError(f"{folder} has no reports of a kind that is known here ({', '.join(TITLES)})")
+    if path.suffix[1:].lower() not in FORMATS:
+        raise UserError(f"{path} can't be drawn; let its name end in .{', .'.join(FORMATS)}")
     rows = (len(shown) + 1) // 2
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for name, axis in zip(shown, axes.flat, strict=False):

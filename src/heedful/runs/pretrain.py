@@ -1,84 +1,85 @@
 """Pretraining from raw text to a model folder: prepares, trains, evaluates, saves, and resumes exactly."""
 
-import platform
+import math
+import shlex
 import shutil
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-import heedful
-from heedful.config import differences, to_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Position, Sampler
 from heedful.data.shards import Shards, Split
+from heedful.data.shards import load as load_shards
 from heedful.data.tokenizer import Tokenizer
-from heedful.durable import write_file
 from heedful.errors import Interrupted, UserError
 from heedful.formats.huggingface import load_model, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.runs import corpus
 from heedful.runs.device import Compute, choose
-from heedful.runs.options import LEARNING_RATES, RUN_FILE, PretrainOptions, Recipe, read_recipe
-from heedful.tasks.pretraining import Term, pretraining_counts, pretraining_terms
+from heedful.runs.folder import claim, give_back, reclaim
+from heedful.runs.options import PretrainOptions, Recipe, resolved
+from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
+from heedful.tasks.term import Term
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, world
-from heedful.train.log import Log, describe
+from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, train
 from heedful.train.optim import adamw, load_state_tensors, state_tensors
 from heedful.train.schedule import seconds
 
-EVALUATION_TOKENS = 200_000
+EVALUATION_TOKENS = 100_000
 """The most held-out tokens of one evaluation."""
-EVALUATION_SHARES = (0.02, 0.1)
-"""Held-out tokens of an evaluation on the way, and of the last, for each token of training so far."""
 EVALUATION_SEED = 1
 """Every run is evaluated on the same pairs with the same masks, 15% of the tokens, whatever it trains with."""
-CONTINUED_RATE = 1e-4
-"""The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
-FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
-"""What a resumed run may be told anew without becoming another run."""
+EVALUATION_TIME = 0.1
+"""Under a budget, evaluations on the way are left out while they have taken more than this share of the time."""
 
 
 def pretrain(options: PretrainOptions) -> Metrics:
     """Make the model folder; the metrics of the last evaluation."""
+    options = replace(options, settings=resolved(options.settings))
     recipe, out = options.settings, options.out
     plan = make_plan(recipe)
     check_length(recipe)
+    if recipe.run.tensorboard:
+        summary_writer()  # said now, if it is missing, and not after an hour of preparation
     with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
         compute.repeatable()
-        if ranks.leads:
-            claim(out, recipe, resume=options.resume)
-        ranks.barrier()
-        if options.resume and (out / "model.safetensors").is_file():
-            raise UserError(f"the run in {out} is complete; to go on training its model, use --from {out}")
+        new = False
+        if ranks.leads and options.resume:
+            reclaim(out, recipe)
+        elif ranks.leads:
+            new = claim(out, recipe)
         try:
             shards = _shards(options, ranks)
             model = build(recipe, shards.tokenizer).to(compute.device)
             training = sampler(recipe, shards.train, shards.tokenizer)
         except BaseException:
             if ranks.leads and not options.resume:
-                _give_back(out)
+                give_back(out, remove=new)
             raise
         return _train(options, plan, model, shards, training, compute, ranks)
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    """The schedule that the options ask for."""
+    """The schedule that a resolved recipe asks for."""
     run, optimizer = recipe.run, recipe.optimizer
-    budget = None if run.steps is not None else seconds(run.budget or "10m")
+    assert optimizer.lr is not None
     every_steps = int(run.checkpoint_every) if run.checkpoint_every.isdecimal() else None
     if every_steps == 0:
         raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
-    rate = CONTINUED_RATE if recipe.start_from else LEARNING_RATES[recipe.model.size or "small"]
     return Plan(
         steps=run.steps,
-        budget=budget,
-        lr=optimizer.lr or rate,
+        budget=None if run.budget is None else seconds(run.budget),
+        lr=optimizer.lr,
         warmup=optimizer.warmup,
         accumulation=optimizer.accumulation,
         clip=optimizer.clip,
@@ -103,48 +104,24 @@ def _positions(recipe: Recipe) -> int:
     """The longest input of the model."""
     if recipe.start_from:
         return read_config(Path(recipe.start_from)).max_length
-    return recipe.model.max_length or 512
-
-
-def claim(out: Path, recipe: Recipe, *, resume: bool) -> None:
-    """Take the output folder for this run: an empty or new one, or the run's own when it is resumed."""
-    path = out / RUN_FILE
-    if resume:
-        if not path.is_file():
-            raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
-        changed = [name for name in differences(read_recipe(path), recipe) if name not in FREE_ON_RESUME]
-        if changed:
-            raise UserError(
-                f"the run in {out} was started with another {', '.join(changed)}; "
-                "leave it out to resume, or start a new run in another --out"
-            )
-        return
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        if path.is_file():
-            raise UserError(f"{out} already holds a run; go on with --resume, or choose another --out")
-        raise UserError(f"{out} exists and is not empty; choose another --out")
-    made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    lines = "".join(f'{name} = "{version}"\n' for name, version in made.items())
-    content = f"{to_toml(recipe)}\n[made]\n{lines}".encode()
-    out.mkdir(parents=True, exist_ok=True)
-    write_file(path, content)
-
-
-def _give_back(out: Path) -> None:
-    """Empty the folder of a run that never began, so that the same command can be given again."""
-    shutil.rmtree(out)
+    assert recipe.model.max_length is not None
+    return recipe.model.max_length
 
 
 def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
     """The model to train: a new one, or the one to go on with, given the heads that it lacks."""
     generator = torch.Generator().manual_seed(recipe.run.seed)
+    part = recipe.model
     if not recipe.start_from:
+        assert part.size is not None
+        assert part.dropout is not None
+        assert part.attention_dropout is not None
         config = BertConfig.of_size(
-            recipe.model.size or "small",
+            part.size,
             vocab_size=tokenizer.vocab_size,
             max_length=_positions(recipe),
-            dropout=recipe.model.dropout,
-            attention_dropout=recipe.model.attention_dropout,
+            dropout=part.dropout,
+            attention_dropout=part.attention_dropout,
         )
         model = BertForPretraining(config, nsp=recipe.objective.nsp)
         initialise(model, config.init_std, generator)
@@ -155,8 +132,15 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
             f"{recipe.start_from}: the tokenizer has {tokenizer.vocab_size} tokens, "
             f"more than the model's {loaded.config.vocab_size}"
         )
-    model = BertForPretraining(loaded.config, nsp=recipe.objective.nsp)
-    initialise(model, loaded.config.init_std, generator)
+    if recipe.objective.nsp and loaded.config.segments < 2:
+        raise UserError(f"{recipe.start_from} has one segment, so it can't tell two sentences apart; use --no-nsp")
+    config = loaded.config
+    if part.dropout is not None:
+        config = replace(config, dropout=part.dropout)
+    if part.attention_dropout is not None:
+        config = replace(config, attention_dropout=part.attention_dropout)
+    model = BertForPretraining(config, nsp=recipe.objective.nsp)
+    initialise(model, config.init_std, generator)
     prefix = "bert." if isinstance(loaded, Bert) else ""
     known = model.state_dict().keys()
     weights = {prefix + name: tensor for name, tensor in loaded.state_dict().items() if prefix + name in known}
@@ -193,23 +177,22 @@ def evaluation_sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sa
 
 
 def _shards(options: PretrainOptions, ranks: World) -> Shards:
-    """The leading rank prepares the text; the others then find it prepared."""
-    log = Log(options.out, leads=ranks.leads)
-    found = _prepared(options, log) if ranks.leads else None
-    ranks.barrier()
-    found = found or _prepared(options, log)
-    if ranks.leads:
-        wordpiece.save(found.tokenizer, options.out, _positions(options.settings))
+    """The leading rank prepares the text; the others then take what it prepared."""
+    if not ranks.leads:
+        return load_shards(ranks.share(Path()))
+    found = _prepared(options, Log(options.out, leads=True))
+    wordpiece.save(found.tokenizer, options.out, _positions(options.settings))
+    ranks.share(found.folder)
     return found
 
 
 def _prepared(options: PretrainOptions, log: Log) -> Shards:
     recipe = options.settings
     given = None
-    for folder in (recipe.start_from, recipe.vocabulary.tokenizer, options.out):
-        if folder is not None and (folder != options.out or (options.out / "tokenizer.json").is_file()):
-            given = wordpiece.load(folder)
-            break
+    if recipe.start_from or recipe.vocabulary.tokenizer:
+        given = wordpiece.load(recipe.start_from or recipe.vocabulary.tokenizer or "")
+    elif (options.out / "tokenizer.json").is_file():  # the run's own, when it is resumed
+        given = wordpiece.load(options.out)
 
     def trained(files: Sequence[Path]) -> Tokenizer:
         log.note("training the tokenizer")
@@ -224,6 +207,8 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
         cache=options.cache or corpus.default_cache(),
         say=log.note,
     )
+    if recipe.vocabulary.vocab_size not in (None, found.tokenizer.vocab_size):
+        raise UserError(f"{found.folder} is prepared already, with its own vocabulary; leave --vocab-size out")
     if recipe.objective.nsp and not found.train.has_pairs():
         raise UserError(
             "next-sentence prediction needs two documents or more, some of them of several sentences; "
@@ -246,10 +231,11 @@ def _train(
     rate = recipe.optimizer
     optimizer = adamw(model, lr=plan.lr, betas=(rate.beta1, rate.beta2), eps=1e-6, decay=rate.weight_decay)
     log = Log(out, leads=ranks.leads)
-    progress = _restore(folder, model, optimizer, shards, log) if options.resume else Progress()
+    progress = _restore(folder, model, optimizer, shards, ranks, log) if options.resume else Progress()
     testing = evaluation_sampler(recipe, shards.heldout, shards.tokenizer)
     can_test = shards.heldout.has_pairs() if recipe.objective.nsp else len(shards.heldout.tokens) > 0
     last: Metrics = {}
+    spent = [0.0]  # seconds of evaluations, for everybody alike
 
     def terms(batch: PretrainingBatch) -> dict[str, Term]:
         with compute.autocast():
@@ -264,16 +250,19 @@ def _train(
     def test(now: Progress) -> None:
         if not can_test:
             return
+        if plan.budget and plan.done(now) < 1.0 and spent[0] > EVALUATION_TIME * now.elapsed:
+            return
         names = ("mlm", "nsp") if recipe.objective.nsp else ("mlm",)
-        share = EVALUATION_SHARES[plan.done(now) >= 1.0]
-        most = min(EVALUATION_TOKENS, max(4 * 8192, int(share * now.tokens)))
-        last.update(evaluate(model, testing.once(most), terms, names, ranks))
+        begun = time.perf_counter()
+        last.update(evaluate(model, testing.once(EVALUATION_TOKENS), terms, names, ranks))
+        last["perplexity"] = math.exp(min(last["mlm_loss"], 700.0))
+        spent[0] += ranks.sum_numbers([time.perf_counter() - begun])[0] / ranks.ranks
         log.metrics("heldout", now.step, {**last, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"step {now.step}, held out: {describe(last)}")
 
     def save(now: Progress) -> None:
         if ranks.leads:
-            checkpoint.save(folder, _snapshot(now, model, optimizer, shards), recipe.run.keep)
+            checkpoint.save(folder, _snapshot(now, model, optimizer, shards, ranks), recipe.run.keep)
 
     job = Job(
         model=model,
@@ -295,11 +284,22 @@ def _train(
         except Diverged as error:
             raise UserError(_diverged(error, folder, plan)) from None
         except Interrupted as stop:
-            raise Interrupted(f"{stop}; go on with: heedful pretrain --resume --out {out}") from None
+            raise Interrupted(f"{stop}; go on with: {_resume_command(options, ranks)}") from None
+        except torch.OutOfMemoryError:
+            tokens = recipe.optimizer.batch_tokens
+            smaller = f"--batch-tokens {tokens // 2} --accumulation {2 * plan.accumulation}"
+            raise UserError(f"the GPU's memory is too small for batches of {tokens} tokens; try {smaller}") from None
     if ranks.leads:
         save_model(model, out)
         shutil.rmtree(folder, ignore_errors=True)
+    log.note(f"saved {out}")
     return last
+
+
+def _resume_command(options: PretrainOptions, ranks: World) -> str:
+    command = "heedful" if ranks.ranks == 1 else f"torchrun --nproc-per-node {ranks.ranks} -m heedful"
+    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
+    return f"{command} pretrain --resume --out {shlex.quote(str(options.out))}{cache}"
 
 
 def _introduce(
@@ -326,7 +326,7 @@ def _diverged(error: Diverged, folder: Path, plan: Plan) -> str:
 
 
 def _snapshot(
-    now: Progress, model: BertForPretraining, optimizer: torch.optim.Optimizer, shards: Shards
+    now: Progress, model: BertForPretraining, optimizer: torch.optim.Optimizer, shards: Shards, ranks: World
 ) -> Checkpoint:
     return Checkpoint(
         step=now.step,
@@ -336,20 +336,30 @@ def _snapshot(
             "tokens": now.tokens,
             "elapsed": now.elapsed,
             "shards": shards.key,
+            "ranks": ranks.ranks,
         },
     )
 
 
 def _restore(
-    folder: Path, model: BertForPretraining, optimizer: torch.optim.Optimizer, shards: Shards, log: Log
+    folder: Path,
+    model: BertForPretraining,
+    optimizer: torch.optim.Optimizer,
+    shards: Shards,
+    ranks: World,
+    log: Log,
 ) -> Progress:
-    checkpoint.clean(folder)
     found = checkpoint.load_last(folder, log.warn)
     if found is None:
         return Progress()
     if found.state["shards"] != shards.key:
         raise UserError(
             "the text has changed since the run began, so it can't be resumed; start again in another --out"
+        )
+    if found.state["ranks"] != ranks.ranks:
+        log.warn(
+            f"the run had {found.state['ranks']} processes and now has {ranks.ranks}; it goes on, "
+            "but with other steps than if it had not been interrupted"
         )
     model.load_state_dict(found.tensors["model"])
     load_state_tensors(optimizer, model, found.tensors["optimizer"])

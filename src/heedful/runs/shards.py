@@ -13,7 +13,7 @@ from heedful.runs.options import TextPart
 
 def make(inputs: Sequence[str], text: TextPart, tokenizer: Path, out: Path) -> str:
     """Prepare and save; what there is to say of the result."""
-    if out.exists():
+    if out.exists():  # the shards take their name when they are complete
         raise UserError(f"{out} exists already; choose another --out")
     made = wordpiece.load(tokenizer)
     with tempfile.TemporaryDirectory() as scratch:

@@ -8,15 +8,14 @@ from heedful.data import sources
 from heedful.data import tokenizer as wordpiece
 from heedful.data.heldout import held_out
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import UserError
 from heedful.runs import corpus
+from heedful.runs.folder import require_free
 from heedful.runs.options import TextPart, VocabularyPart
 
 
 def make(inputs: Sequence[str], text: TextPart, vocabulary: VocabularyPart, out: Path) -> list[str]:
     """Train and save; what there is to say of the result."""
-    if (out / "tokenizer.json").exists():
-        raise UserError(f"{out} already holds a tokenizer; choose another --out")
+    require_free(out)
     with tempfile.TemporaryDirectory() as scratch:
         files = corpus.find_files(inputs, Path(scratch))
         made = corpus.train_tokenizer(files, text, vocabulary)

@@ -3,8 +3,6 @@
 Shapes: B sequences, N tokens, M masked tokens, V vocabulary.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -13,14 +11,7 @@ from torch import Tensor
 from heedful.data.batch import PretrainingBatch
 from heedful.models.bert import BertForPretraining
 from heedful.nn.layout import Packed
-
-
-class Term(NamedTuple):
-    """One objective's sums over a batch; divided by the count only when every batch and rank is in."""
-
-    loss: Tensor
-    correct: Tensor
-    count: int
+from heedful.tasks.term import Term
 
 
 def pretraining_counts(batch: PretrainingBatch) -> dict[str, int]:

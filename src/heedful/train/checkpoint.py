@@ -4,6 +4,7 @@ A checkpoint is a folder `step-00001234` with tensors as safetensors, the run's 
 `checksums.json`, which is written last. Knows nothing of models: tensors and numbers go in and come out.
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -62,15 +63,11 @@ def load_last(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
             return _load(path)
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             warn(f"the checkpoint {path} is damaged ({error}); using the one before it")
+            with contextlib.suppress(OSError):  # another rank may have been quicker
+                path.rename(path.with_name(f"damaged-{path.name}"))  # it must not push out a whole one
     if found:
         raise UserError(f"every checkpoint in {folder} is damaged; start the run again in another folder")
     return None
-
-
-def clean(folder: Path) -> None:
-    """Remove what a killed process left half written."""
-    for path in folder.glob(".step-*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _load(path: Path) -> Checkpoint:

@@ -7,13 +7,16 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from datetime import timedelta
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from heedful.errors import UserError
+
+T = TypeVar("T")
 
 
 class World(NamedTuple):
@@ -32,6 +35,13 @@ class World(NamedTuple):
         """Wait for everybody."""
         if self.ranks > 1:
             dist.barrier()
+
+    def share(self, value: T) -> T:
+        """The leading rank's value, for everybody."""
+        box = [value]
+        if self.ranks > 1:
+            dist.broadcast_object_list(box, device=torch.device("cpu"))
+        return box[0]
 
     def sum_numbers(self, numbers: list[float]) -> list[float]:
         """Each number's sum over the ranks. Exact for integers; waits for nobody's GPU."""
@@ -68,11 +78,12 @@ def world(device: str) -> Iterator[World]:
         return
     if not dist.is_gloo_available():
         raise UserError("this torch has no gloo, which several processes need; run with one process")
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    # The others wait while the leading rank prepares the text, however long that takes.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=timedelta(days=30))
     try:
         yield World(dist.get_rank(), ranks, int(os.environ.get("LOCAL_RANK", "0")))
     except RuntimeError as error:
-        if not re.search(r"[Cc]onnection (closed|reset) by peer", str(error)):
+        if not re.search(r"(?i)connection (closed|reset)|broken pipe|timed out|nccl", str(error)):
             raise
         raise UserError("another process of this run has ended; what it said tells why") from None
     finally:

@@ -4,6 +4,7 @@ Only the leading rank has a log that says anything.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,13 @@ PLAIN_EVERY = 0.05
 """The share of a run between two lines where there is no bar."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever listened has gone: train on in silence."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class Log:
     """The voice of a run: speaks at once, and keeps a record while it is opened."""
 
@@ -29,7 +37,7 @@ class Log:
         self.leads = leads
         self.file: TextIO | None = None
         self.board: Any = None
-        self.console = Console(quiet=not leads, highlight=False, soft_wrap=True)
+        self.console = _Console(quiet=not leads, highlight=False, soft_wrap=True)
         self.said = 0.0
         self.bar = Progress(
             BarColumn(bar_width=20),
@@ -47,7 +55,7 @@ class Log:
             yield
             return
         keep_until(self.folder / FILE, step)
-        self.board = _board(self.folder) if tensorboard else None
+        self.board = summary_writer()(self.folder / "tensorboard", purge_step=step + 1) if tensorboard else None
         try:
             with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
                 yield
@@ -128,9 +136,10 @@ def keep_until(path: Path, step: int) -> None:
     write_file(path, "".join(kept).encode())
 
 
-def _board(folder: Path) -> Any:
+def summary_writer() -> Any:
+    """The class that writes tensorboard files, where that optional part is installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError("tensorboard is not installed; pip install 'heedful[tensorboard]'") from None
-    return SummaryWriter(folder / "tensorboard")
+    return SummaryWriter

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from heedful.data.sampler import START, Position
 from heedful.errors import Interrupted
-from heedful.tasks.pretraining import Term
+from heedful.tasks.term import Term
 from heedful.train.distributed import World
 from heedful.train.optim import clip, set_rate
 from heedful.train.schedule import linear
@@ -30,6 +30,7 @@ from heedful.train.schedule import linear
 Batch = TypeVar("Batch")
 Metrics = dict[str, float]
 
+STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 REPORTS = 500
 """Reports of a run, at most one a step."""
 
@@ -62,6 +63,13 @@ class Plan:
     checkpoint_steps: int | None
     checkpoint_seconds: float | None
     """Either this or steps between two checkpoints."""
+
+    def rate(self, step: int, elapsed: float) -> float:
+        """The learning rate of a step: that of its middle, so that neither the first nor the last is wasted."""
+        if self.steps is not None:
+            return self.lr * linear((step + 0.5) / self.steps, self.warmup)
+        assert self.budget is not None
+        return self.lr * linear(min(1.0, elapsed / self.budget), self.warmup)
 
     def done(self, progress: Progress) -> float:
         """The share of the run that is behind us."""
@@ -111,7 +119,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
             micro = [batch for _, batch in fetched]
             counts, tokens, elapsed, stopping = _agree(job, micro, clock, stop)
             before = plan.done(progress)
-            lr = plan.lr * linear(plan.done(replace(progress, elapsed=elapsed, step=progress.step + 1)), plan.warmup)
+            lr = plan.rate(progress.step, elapsed)
             set_rate(job.optimizer, lr)
             torch.manual_seed(step_seed(plan.seed, progress.step, world.rank))
 
@@ -202,14 +210,14 @@ def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """A list that Ctrl-C or SIGTERM makes non-empty; a second Ctrl-C breaks off as usual."""
+    """A list that Ctrl-C, SIGTERM or a closed terminal makes non-empty; a second Ctrl-C breaks off as usual."""
     received: list[int] = []
 
     def note(number: int, _: object) -> None:
         received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in STOPPING}
     try:
         yield received
     finally:
@@ -283,13 +291,10 @@ def evaluate(
     names: Iterable[str],
     world: World,
 ) -> Metrics:
-    """The averages over the batches, which the ranks share among them; with the perplexity of the words."""
+    """The averages over the batches, which the ranks share among them."""
     model.eval()
     tally = _Tally()
     for number, batch in enumerate(batches):
         if number % world.ranks == world.rank:
             tally.add(terms(batch))
-    metrics = tally.averages(names, world)
-    if "mlm_loss" in metrics:
-        metrics["perplexity"] = math.exp(min(metrics["mlm_loss"], 700.0))
-    return metrics
+    return tally.averages(names, world)

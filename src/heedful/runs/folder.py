@@ -1,0 +1,64 @@
+"""The folder of a run: taken by one run alone, and given back by a run that never began."""
+
+import contextlib
+import platform
+import shutil
+from pathlib import Path
+
+import torch
+
+import heedful
+from heedful.config import differences, to_toml
+from heedful.durable import sweep, write_file
+from heedful.errors import UserError
+from heedful.runs.options import RUN_FILE, Recipe, read_recipe
+
+FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
+"""What a resumed run may be told anew without becoming another run."""
+
+
+def require_free(out: Path) -> None:
+    """Refuse a folder that holds anything."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if (out / RUN_FILE).is_file():
+            raise UserError(f"{out} already holds a run; go on with --resume, or choose another --out")
+        raise UserError(f"{out} exists and is not empty; choose another --out")
+
+
+def claim(out: Path, recipe: Recipe) -> bool:
+    """Take a new or empty folder for a run, and note in it what the run is; whether the folder is new."""
+    require_free(out)
+    made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    lines = "".join(f'{name} = "{version}"\n' for name, version in made.items())
+    content = f"{to_toml(recipe)}\n[made]\n{lines}".encode()
+    new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    write_file(out / RUN_FILE, content)
+    return new
+
+
+def reclaim(out: Path, recipe: Recipe) -> None:
+    """Take the folder of an interrupted run to go on with the same run."""
+    if not (out / RUN_FILE).is_file():
+        raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
+    if (out / "model.safetensors").is_file():
+        raise UserError(f"the run in {out} is complete; to go on training its model, use --from {out}")
+    changed = [name for name in differences(read_recipe(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
+    if changed:
+        raise UserError(
+            f"the run in {out} was started with another {', '.join(changed)}; "
+            "leave it out to resume, or start a new run in another --out"
+        )
+    sweep(out)
+
+
+def give_back(out: Path, *, remove: bool) -> None:
+    """Empty the folder of a run that never began, so that the same command can be given again."""
+    with contextlib.suppress(OSError):  # why the run did not begin is what matters
+        for path in out.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if remove:
+            out.rmdir()

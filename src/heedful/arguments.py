@@ -9,9 +9,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tyro.conf import OmitArgPrefixes
+from tyro.conf import OmitArgPrefixes, arg
 
 from heedful.errors import UserError
+
+optional = functools.partial(arg, help_behavior_hint="")
+"""An argument whose help says itself what happens without it."""
 
 
 def parse(target: Callable[..., Any], name: str, arguments: list[str], **options: Any) -> Any:
@@ -26,7 +29,7 @@ def parse(target: Callable[..., Any], name: str, arguments: list[str], **options
         if not stop.code:
             raise
         mistake = _one_line(said.getvalue()) + _misspelt(said.getvalue(), arguments)
-        raise UserError(f"{mistake}; see heedful {name} --help") from None
+        raise UserError(f"{mistake} (heedful {name} --help says more)") from None
 
 
 def deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
@@ -51,6 +54,8 @@ def _one_line(box: str) -> str:
     if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):
         known = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})
         return f"{choice[2]} is {choice[1]}; choose from {', '.join(known)}"
+    if missing := re.match(r"Missing from heedful \S+ (\S+)", first):
+        return f"{missing[1]} is missing"
     meant = re.search(r"Perhaps you meant:\W+(--[\w-]+)", box)
     return f"{first}; did you mean {meant[1]}?" if meant else first
 

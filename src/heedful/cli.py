@@ -16,15 +16,15 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import deferred, parse
+from heedful.arguments import deferred, optional, parse
 from heedful.errors import Interrupted, UserError
 
 
 def demo(
     out: Annotated[Path, arg(metavar="FOLDER")] = Path("demo"),
-    steps: Annotated[int | None, arg(metavar="N")] = None,
+    steps: Annotated[int | None, optional(metavar="N")] = None,
     seed: int = 0,
-    cache: Annotated[Path | None, arg(metavar="FOLDER")] = None,
+    cache: Annotated[Path | None, optional(metavar="FOLDER")] = None,
 ) -> None:
     """Train a small BERT on Python's own documentation in about five minutes, and try it.
 
@@ -47,13 +47,13 @@ def pretrain(options: Any) -> None:
 
 
 def tokenizer(
-    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")],
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
     out: Annotated[Path, arg(metavar="FOLDER")],
-    vocab_size: Annotated[int | None, arg(metavar="N")] = None,
+    vocab_size: Annotated[int | None, optional(metavar="N")] = None,
     cased: Annotated[bool, FlagCreatePairsOff] = False,
-    text: Annotated[str | None, arg(metavar="COLUMN")] = None,
+    text: Annotated[str | None, optional(metavar="COLUMN")] = None,
     errors: Literal["strict", "replace"] = "strict",
-    held_out: Annotated[float | None, arg(metavar="SHARE")] = None,
+    held_out: Annotated[float | None, optional(metavar="SHARE")] = None,
 ) -> None:
     """Train a WordPiece tokenizer and say how well it covers text that it has not seen.
 
@@ -75,12 +75,12 @@ def tokenizer(
 
 
 def prepare(
-    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")],
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
     tokenizer: Annotated[Path, arg(metavar="FOLDER")],
     out: Annotated[Path, arg(metavar="FOLDER")],
-    text: Annotated[str | None, arg(metavar="COLUMN")] = None,
+    text: Annotated[str | None, optional(metavar="COLUMN")] = None,
     errors: Literal["strict", "replace"] = "strict",
-    held_out: Annotated[float | None, arg(metavar="SHARE")] = None,
+    held_out: Annotated[float | None, optional(metavar="SHARE")] = None,
 ) -> None:
     """Turn text into shards once, for `heedful pretrain` to use here or on another machine.
 
@@ -100,7 +100,7 @@ def prepare(
 
 def fill(
     model: Annotated[Positional[Path], arg(metavar="MODEL")],
-    text: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT")] = (),
+    text: Annotated[Positional[tuple[str, ...]], optional(metavar="TEXT…")] = (),
     top: int = 5,
     json: Annotated[bool, FlagCreatePairsOff] = False,
 ) -> None:
@@ -115,8 +115,14 @@ def fill(
     from heedful.predict import load
 
     predictor = load(model)
+    answered = 0
     for chunk in _chunks(_checked(text or _lines())):
-        for one, blanks in zip(chunk, predictor.fill(chunk, top), strict=True):
+        try:
+            answers = predictor.fill(chunk, top)
+        except UserError:  # one of them is wrong: answer those before it
+            answers = (predictor.fill(one, top) for one in chunk)
+        for one, blanks in zip(chunk, answers, strict=True):
+            answered += 1
             if json:
                 found = [[candidate._asdict() for candidate in blank] for blank in blanks]
                 _say(json_module.dumps({"text": one, "blanks": found}, ensure_ascii=False))
@@ -127,6 +133,8 @@ def fill(
                     _say(f"  blank {number}")
                 for candidate in blank:
                     _say(f"  {candidate.probability:6.1%}  {candidate.token}")
+    if not answered:
+        raise UserError("there is no text to fill; give it as an argument or on standard input")
 
 
 def info(
@@ -146,7 +154,7 @@ def info(
 
 def plot(
     folder: Annotated[Positional[Path], arg(metavar="FOLDER")],
-    out: Annotated[Path | None, arg(metavar="FILE")] = None,
+    out: Annotated[Path | None, optional(metavar="FILE")] = None,
 ) -> None:
     """Draw a run's curves.
 
@@ -240,10 +248,9 @@ def _pretrain_options(arguments: list[str]) -> Any:
 def _value(arguments: list[str], flag: str) -> str | None:
     """What stands behind a flag."""
     for number, argument in enumerate(arguments):
-        if argument == flag and number + 1 < len(arguments):
-            return arguments[number + 1]
-        if argument.startswith(f"{flag}="):
-            return argument.partition("=")[2]
+        name, equals, value = argument.partition("=")
+        if name.replace("_", "-") == flag:  # tyro takes both spellings
+            return value if equals else next(iter(arguments[number + 1 :]), None)
     return None
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -163,8 +164,9 @@ def test_an_interruption_leaves_nothing_behind(file, trained, tmp_path, corpus, 
     assert text(make(file, trained, tmp_path / "cache").train)
 
 
-def test_what_a_killed_run_left_is_no_shards_and_in_nobodys_way(file, made, trained, tmp_path):
-    left = made.folder.with_name(f".{made.key}.{os.getpid()}.tmp")
+@pytest.mark.parametrize("writer", [2**22 + 7, os.getpid()])  # no process has so high a number
+def test_what_a_killed_run_left_is_no_shards_and_in_nobodys_way(file, made, trained, tmp_path, writer):
+    left = made.folder.with_name(f".{made.key}.{writer}@{platform.node()}.tmp")
     made.folder.rename(left)
     (left / "meta.json").unlink()
     assert not is_shards(left)

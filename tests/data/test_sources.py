@@ -536,6 +536,21 @@ def test_a_folder_is_searched(tmp_path):
     assert expand([str(tmp_path)]) == [tmp_path / name for name in kept]
 
 
+@pytest.mark.parametrize("mark", ["heedful.toml", "tokenizer.json"])
+def test_folders_that_were_made_here_are_passed_over(tmp_path, mark):
+    text = write(tmp_path / "a.txt", "a")
+    write(tmp_path / "deep" / "model" / mark, "")
+    write(tmp_path / "deep" / "model" / "vocab.txt", "a")
+    write(tmp_path / "deep" / "model" / "checkpoints" / "stdin.txt", "a")
+    other = write(tmp_path / "deep" / "b.txt", "b")
+    assert expand([str(tmp_path)]) == [text, other]
+
+
+def test_a_whole_json_is_told_the_way_out(tmp_path):
+    file = write(tmp_path / "a.JSON", "[]")
+    assert refusal(expand, [str(file)]) == f"{file} is JSON as a whole; write one object a line and name it .jsonl"
+
+
 def test_files_and_globs_in_the_order_given_each_once(tmp_path, monkeypatch):
     for name in ("b.txt", "a.txt", "sub/c.txt", "wiki_01", "[x].txt"):
         write(tmp_path / name, "x")

@@ -14,7 +14,7 @@ from heedful.cli import main
 from heedful.data import lines
 
 SMALL = ("--size", "tiny", "--length", "32", "--max-length", "64", "--batch-tokens", "256", "--device", "cpu")
-SMALL += ("--held-out", "0.2", "--steps", "4", "--evaluations", "1", "--checkpoint-every", "2")
+SMALL += ("--steps", "4", "--evaluations", "1", "--checkpoint-every", "2")
 
 
 class Command:
@@ -171,6 +171,27 @@ def test_a_tokenizer_that_does_not_belong_to_the_shards(command: Command, good: 
     assert "give the text instead of the shards" in said
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--held-out", "0.2"), "is prepared already; leave --held-out out"),
+        (("--text", "review"), "is prepared already; leave --text out"),
+        (("--vocab-size", "299"), "is prepared already, with its own vocabulary; leave --vocab-size out"),
+        (("text.txt",), "is prepared already and can't be mixed with other text; give it alone"),
+    ],
+)
+def test_prepared_text_that_is_told_anew(command: Command, good: Path, more: tuple[str, ...], message: str):
+    assert message in command.fails(*command.pretrain(good / "shards", *more))
+    assert not (command.home / "out").exists()
+
+
+def test_standard_input_that_is_closed(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert "standard input is closed" in command.fails(*command.pretrain("-"))
+    assert "standard input is closed" in command.fails("fill", good / "model")
+    assert not (command.home / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["missing", "empty", "text"])
 def test_a_folder_that_is_no_model(command: Command, name: str):
     folder = command.home / name
@@ -253,11 +274,12 @@ def test_a_folder_that_holds_another_run(command: Command, good: Path):
     said = command.fails(*command.pretrain(good / "text.txt", "--vocab-size", "300", out=good / "model"))
     assert "already holds a run; go on with --resume, or choose another --out" in said
     said = command.fails("pretrain", "--resume", "--out", good / "model", "--seed", "7")
-    assert "was started with another run.seed; leave it out to resume" in said
-    said = command.fails("pretrain", "--resume", "--out", good / "model")
     assert "is complete; to go on training its model, use --from" in said
+    command.text(before["heedful.toml"], "heedful.toml")
+    said = command.fails("pretrain", "--resume", "--out", command.home, "--seed", "7")
+    assert "was started with another run.seed; leave it out to resume" in said
     said = command.fails("tokenizer", good / "text.txt", "--out", good / "tokenizer", "--vocab-size", "300")
-    assert "already holds a tokenizer; choose another --out" in said
+    assert f"{good / 'tokenizer'} exists and is not empty; choose another --out" in said
     said = command.fails("prepare", good / "text.txt", "--tokenizer", good / "tokenizer", "--out", good / "shards")
     assert "exists already; choose another --out" in said
     assert contents(good / "model") == before
@@ -320,7 +342,7 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["fill", "model", "text", "--jsno"], "did you mean --json?"),
         (["pretrian", "a.txt"], "there is no command 'pretrian'; did you mean 'pretrain'?"),
         (["quux"], "there is no command 'quux'; see heedful --help"),
-        (["pretrain", "a.txt"], "--out FOLDER"),
+        (["pretrain", "a.txt"], "--out is missing (heedful pretrain --help says more)"),
         (["pretrain", "a.txt", "--out"], "Missing value for argument '--out'"),
         (["pretrain", "--out", "x"], "no text was given; name files, folders or - for standard input"),
         (["pretrain", "a.txt", "--out", "x", "--steps", "many"], "--steps is 'many' but must be a whole number"),
@@ -339,7 +361,11 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["pretrain", "a.txt", "--out", "x", "--checkpoint-every", "0"], "write steps like 500 or a time like 5m"),
         (
             ["pretrain", "a.txt", "--out", "x", "--recipe", "classik"],
-            "there is no recipe 'classik'; choose from classic",
+            "there is no recipe 'classik'; did you mean classic?",
+        ),
+        (
+            ["pretrain", "a.txt", "--out", "x", "--recipe", "quux"],
+            "there is no recipe 'quux'; choose from classic, demo, or name a .toml file",
         ),
         (["pretrain", "a.txt", "--out", "x", "--recipe", "no.toml"], "no.toml does not exist"),
         (["pretrain", "a.txt", "--out", "x", "--dropout", "1.5"], "dropout 1.5 must be at least 0 and less than 1"),
@@ -351,7 +377,12 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
             ["pretrain", "a.txt", "--out", "x", "--errors", "ignore"],
             "--errors is 'ignore'; choose from replace, strict",
         ),
-        (["info"], "MODEL"),
+        (["info"], "MODEL is missing (heedful info --help says more)"),
+        (["pretrain", "a.txt", "--out", "x", "--cased", "--from", "m"], "leave --cased out"),
+        (["pretrain", "a.txt", "--out", "x", "--cased", "--tokenizer", "m"], "leave --cased out"),
+        (["pretrain", "a.txt", "--out", "x", "--beta2", "1"], "beta2 1.0 must be at least 0 and less than 1"),
+        (["pretrain", "a.txt", "--out", "x", "--weight-decay=-1"], "weight_decay -1.0 must not be negative"),
+        (["pretrain", "a.txt", "--out", "x", "--seed=-1"], "seed -1 must lie between 0 and 2^63"),
         (["prepare", "a.txt", "--out", "x", "--tokenizer", "y"], "y has no tokenizer"),
     ],
 )

@@ -13,8 +13,8 @@ import pytest
 
 import heedful
 from heedful.cli import COMMANDS, main
-from heedful.runs import demo
-from heedful.runs.options import Recipe, VocabularyPart, load_recipe
+from heedful.runs import demo, pretrain
+from heedful.runs.options import Recipe, VocabularyPart, load_recipe, read_recipe
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SMALL = ("--size", "tiny", "--length", "32", "--batch-tokens", "256", "--steps", "4", "--evaluations", "2")
@@ -83,6 +83,52 @@ def test_a_recipe_is_overridden_field_by_field(home: Path, tmp_path: Path, capsy
     assert json.loads((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["step"] == 2
 
 
+def test_a_typed_budget_puts_a_recipes_steps_aside(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    given = (home / "text.txt", "--recipe", "classic", "--size", "tiny", "--length", "32", "--batch-tokens", "256")
+    more = ("--vocab-size", "300", "--cache", home / "cache")
+    out = tmp_path / "out"
+    run(capsys, "pretrain", *given, *more, "--budget", "1s", "--out", out)
+    made = read_recipe(out / "heedful.toml")
+    assert (made.run.budget, made.run.steps, made.model.size) == ("1s", None, "tiny")
+    assert made.optimizer.beta2 == load_recipe("classic").optimizer.beta2 != Recipe().optimizer.beta2
+    with pytest.raises(SystemExit):  # both typed is still a mistake
+        main(["pretrain", *map(str, given), "--budget", "1s", "--steps", "1", "--out", str(tmp_path / "no")])
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_a_model_to_go_on_with_puts_a_recipes_size_aside(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    given = ("--recipe", "classic", "--from", home / "model", "--length", "32", "--batch-tokens", "256")
+    more = ("--steps", "1", "--dropout", "0.37", "--cache", home / "cache", "--out", tmp_path / "out")
+    run(capsys, "pretrain", home / "text.txt", *given, *more)
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert (config["hidden_size"], config["vocab_size"]) == (128, 300)
+    assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0.37, 0.1)
+    assert read_recipe(tmp_path / "out" / "heedful.toml").optimizer.lr == load_recipe("classic").optimizer.lr
+
+
+def test_a_model_inside_its_corpus_is_resumed(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """What the run itself writes beside the text (vocab.txt among it) is not text."""
+    (tmp_path / "text.txt").write_bytes((home / "text.txt").read_bytes())
+    out, cache = tmp_path / "models" / "mine", ("--cache", home / "cache")
+    arguments = ["pretrain", tmp_path, "--out", out, *cache, "--vocab-size", "300", *SMALL, "--held-out", "0.2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain, "save_model", broken_off)
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+    assert stop.value.code == 130
+    assert (out / "vocab.txt").is_file()
+    capsys.readouterr()
+    said = run(capsys, "pretrain", "--resume", "--out", out, *cache)
+    assert "resuming at step 4" in said
+    assert (out / "model.safetensors").read_bytes() == (home / "model" / "model.safetensors").read_bytes()
+
+
+def broken_off(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_fill_answers_arguments(home: Path, capsys: pytest.CaptureFixture):
     first, *lines = run(capsys, "fill", home / "model", "ka [MASK] lo [MASK]", "[MASK]", "--top", "3")
     assert first == "ka [MASK] lo [MASK]"
@@ -115,6 +161,23 @@ def test_fill_gives_the_same_answer_alone_and_in_a_batch(home: Path, capsys: pyt
     alone = run(capsys, "fill", home / "model", "ka [MASK] lo", "--json")
     one, other = (json.loads(lines[0])["blanks"][0] for lines in (together, alone))
     assert [c["probability"] for c in one] == pytest.approx([c["probability"] for c in other], rel=1e-4)
+
+
+def test_fill_answers_what_comes_before_a_mistake(home: Path, capsys: pytest.CaptureFixture):
+    with pytest.raises(SystemExit) as stop:
+        main(["fill", str(home / "model"), "ka [MASK]", "lo [MASK]", "no blank", "mi [MASK]", "--json"])
+    said = capsys.readouterr()
+    assert stop.value.code == 2
+    assert [json.loads(line)["text"] for line in said.out.splitlines()] == ["ka [MASK]", "lo [MASK]"]
+    assert "write [MASK] where a word is missing" in said.err
+
+
+def test_fill_of_nothing_is_a_mistake(home: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n  \n"))
+    with pytest.raises(SystemExit) as stop:
+        main(["fill", str(home / "model")])
+    assert stop.value.code == 2
+    assert "there is no text to fill" in capsys.readouterr().err
 
 
 def test_fill_does_not_take_broken_text(home: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
@@ -185,7 +248,7 @@ def test_tokenizer_and_prepare_once_then_pretrain_on_the_shards(
     (line,) = run(capsys, "prepare", text, "--tokenizer", tokenizer, "--out", shards, "--held-out", "0.2")
     assert line.endswith(f"saved in {shards}: heedful pretrain {shards} --out FOLDER")
     lines = run(capsys, "pretrain", shards, "--out", model, *SMALL)
-    assert lines[-1] == f'saved {model}; try: heedful fill {model} "some text with a [MASK] in it"'
+    assert lines[-1] == f"saved {model}"
     assert (model / "tokenizer.json").read_bytes() == (tokenizer / "tokenizer.json").read_bytes()
     assert len(run(capsys, "fill", model, "ka [MASK]")) == 6
 
@@ -199,9 +262,12 @@ def test_prepare_reads_standard_input(home: Path, tmp_path: Path, capsys: pytest
     assert (tmp_path / "pipe" / "train.tokens").read_bytes() == (tmp_path / "file" / "train.tokens").read_bytes()
 
 
-def test_demo_trains_compares_fills_and_draws(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
+def untimed(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith("That took ")]
+
+
+@pytest.fixture
+def small_demo(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def small(name: str) -> Recipe:
         recipe = load_recipe(name)
         objective = replace(recipe.objective, length=32)
@@ -209,6 +275,12 @@ def test_demo_trains_compares_fills_and_draws(
 
     monkeypatch.setattr(demo, "builtin_corpus", lambda cache, say: home / "text.txt")
     monkeypatch.setattr(demo, "load_recipe", small)
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_demo_trains_compares_fills_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
     out = tmp_path / "demo"
     lines = run(capsys, "demo", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
     said = "\n".join(lines)
@@ -223,6 +295,31 @@ def test_demo_trains_compares_fills_and_draws(
         assert (out / name).read_bytes().startswith(PNG)
     assert (out / "model.safetensors").is_file()
     assert json.loads((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["step"] == 3
+
+    monkeypatch.setattr(demo, "pretrain", lambda _: pytest.fail("trained twice"))
+    first, *again = run(capsys, "demo", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
+    assert first == f"{out} is trained already; delete it to train anew"
+    shown = lines[lines.index("On documents it has never seen:") - 1 :]
+    assert untimed(again) == untimed(shown)
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--out", str(out), "--steps", "5", "--cache", str(tmp_path / "cache")])
+    assert stop.value.code == 2
+    assert f"{out} holds another run; choose another --out" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_an_unfinished_demo_is_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    arguments = ("demo", "--out", tmp_path / "demo", "--steps", "3", "--cache", tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain, "save_model", broken_off)
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+    assert stop.value.code == 130
+    capsys.readouterr()
+    assert "resuming at step 3" in run(capsys, *arguments)
+    assert (tmp_path / "demo" / "model.safetensors").is_file()
 
 
 def test_the_text_of_the_demo_is_collected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -247,6 +344,17 @@ def test_whoever_has_read_enough_is_no_trouble(home: Path):
         running.stdout.close()
         assert running.stderr.read() == b""
     assert running.returncode == 0
+
+
+def test_a_run_goes_on_when_nobody_listens(home: Path, tmp_path: Path):
+    arguments = (home / "text.txt", "--out", tmp_path / "out", "--cache", home / "cache", "--vocab-size", "300")
+    with process("pretrain", *arguments, *SMALL) as running:
+        assert running.stdout.readline() == b"training the tokenizer\n"
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert json.loads((tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["step"] == 4
 
 
 def test_a_terminal_without_our_letters_is_no_trouble():

@@ -17,6 +17,7 @@ import torch
 
 from heedful.cli import main
 from heedful.runs import pretrain
+from heedful.runs.options import read_recipe
 
 BEGIN = """
 import os, pathlib, shutil, signal, sys
@@ -177,7 +178,7 @@ def test_interrupted_it_saves_says_how_to_go_on_and_goes_on_exactly(home: Path, 
     interrupt = 'at(pretrain, "pretraining_terms", call=5, act=lambda: os.kill(os.getpid(), signal.SIGINT))'
     done = heedful(*command(home, out), patch=interrupt)
     assert done.returncode == 130
-    go_on = f"heedful pretrain --resume --out {home / out}"
+    go_on = f"heedful {' '.join(resume(home, out))}"
     assert re.fullmatch(rf"heedful: stopped and saved at step [56]; go on with: {re.escape(go_on)}\n", done.stderr)
     saved = sorted(path.name for path in (home / out / "checkpoints").iterdir())
     assert saved[0] == "step-00000004"
@@ -201,10 +202,20 @@ def test_interrupted_it_saves_says_how_to_go_on_and_goes_on_exactly(home: Path, 
     assert told(home, "damaged") == told(home, reference)
 
 
+WHO_PREPARES = """
+def tell(what):
+    return lambda: print("rank", os.environ["RANK"], what)
+
+at(pretrain.corpus, "train_tokenizer", act=tell("trains the tokenizer"))
+at(pretrain.corpus.shards, "prepare", act=tell("prepares the text"))
+"""
+
+
 def test_two_processes_killed_and_resumed_end_with_the_same_weights(home: Path):
-    ends = two_processes(*command(home, "two"))
+    ends = two_processes(*command(home, "two"), patch=WHO_PREPARES)
     assert [code for code, _ in ends] == [0, 0], ends
     assert "2 processes" in ends[0][1]
+    assert re.findall("rank . .*", ends[0][1]) == ["rank 0 trains the tokenizer", "rank 0 prepares the text"]
     assert ends[1][1] == ""
 
     one_dies = 'if os.environ["RANK"] == "1":\n    at(pretrain, "pretraining_terms", call=6)'
@@ -212,6 +223,13 @@ def test_two_processes_killed_and_resumed_end_with_the_same_weights(home: Path):
     assert (lead, other) == (2, -signal.SIGKILL), said
     assert said.splitlines()[-1].startswith("heedful: another process of this run has ended")
     assert "Traceback" not in said
+
+    shutil.copytree(home / "two-killed", home / "one-left")
+    done = heedful(*resume(home, "one-left"))
+    assert done.returncode == 0
+    assert done.stderr.startswith("heedful: the run had 2 processes and now has 1; it goes on, but with other steps")
+    assert len(done.stderr.splitlines()) == 1
+    assert told(home, "one-left")[-1][1] == 8
 
     ends = two_processes(*resume(home, "two-killed"), patch='at(checkpoint, "write_file", match="0006", call=3)')
     assert ends[0][0] == -signal.SIGKILL, ends
@@ -231,7 +249,7 @@ def test_two_processes_equal_one_that_accumulates(home: Path):
     pair = safetensors.torch.load(weights(home, "pair"))
     alone = safetensors.torch.load(weights(home, "alone"))
     assert pair.keys() == alone.keys()
-    start = pretrain.build(pretrain.read_recipe(home / "alone" / "heedful.toml"), tokenizer_of(home / "alone"))
+    start = pretrain.build(read_recipe(home / "alone" / "heedful.toml"), tokenizer_of(home / "alone"))
     moved = start.nsp.weight.detach() - alone["cls.seq_relationship.weight"]
     assert moved.abs().max() > 1e-3  # the weights have gone far from where they began
     for name, tensor in alone.items():

@@ -137,7 +137,8 @@ def test_a_config_that_says_little_means_the_published_base(tmp_path: Path):
 
 
 def test_no_folder(tmp_path: Path):
-    assert "is not a model folder: it has no config.json" in refusal(tmp_path / "nowhere")
+    assert "is not a model folder: there is no such folder" in refusal(tmp_path / "nowhere")
+    assert "is not a model folder: it has no config.json" in refusal(tmp_path)
 
 
 def test_no_config(folder: Path):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from heedful.errors import UserError
+from heedful.nn import attention as attention_module
 from heedful.nn.attention import MultiHeadAttention, explained_attention, packed_attention
 from heedful.nn.layout import Packed, Padded
 
@@ -214,3 +215,39 @@ def test_a_width_that_the_heads_do_not_divide_is_refused_with_advice(dim: int, h
     assert str(caught.value) == f"dim {dim} is not divisible by heads {heads}; try dim {advice}"
     for suggestion in advice.split(" or "):
         MultiHeadAttention(int(suggestion), heads)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_half_precision_on_a_gpu_agrees_with_full_precision_padded(monkeypatch: pytest.MonkeyPatch):
+    """Ragged kernels want heads as wide as a multiple of 8, and never write outside their sequence."""
+    calls = []
+
+    def counted(*arguments: object) -> Tensor:
+        calls.append(1)
+        return real(*arguments)
+
+    real = attention_module.varlen_attn
+    monkeypatch.setattr(attention_module, "varlen_attn", counted)
+    torch.manual_seed(11)
+    module = MultiHeadAttention(3 * 32, 3).cuda()
+    lengths = (53, 2, 101, 1)
+    offsets = torch.tensor([0, *lengths]).cumsum(0).int().cuda()
+    layout = Packed.from_offsets(offsets, max(lengths), sum(lengths))
+    x, weight = normal(sum(lengths), 3 * 32).cuda(), normal(sum(lengths), 3 * 32, seed=5).cuda()
+    answers = []
+    for packed in (True, False):
+        module.zero_grad()
+        given = x.clone().requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled=packed):
+            if packed:
+                out = module(given, layout)[0]
+            else:
+                out = layout.pack(module(layout.unpack(given), Padded(layout.mask()))[0])
+        (out.float() * weight).sum().backward()
+        gradients = [given.grad, *(p.grad for p in module.parameters())]
+        assert all(gradient.isfinite().all() for gradient in gradients)
+        answers.append((out.detach().float(), given.grad))
+    assert calls == [1]
+    (half, half_gradient), (full, full_gradient) = answers
+    assert_close(half, full, rtol=0, atol=2e-2)
+    assert_close(half_gradient, full_gradient, rtol=0, atol=2e-2 * full_gradient.abs().max().item())

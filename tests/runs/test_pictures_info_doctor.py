@@ -214,3 +214,15 @@ def test_only_half_precision_changes_how_products_are_computed():
         assert (x @ x.T).dtype is torch.float32
     assert not Compute(torch.device("cpu"), torch.float32).autocast()._enabled
     assert Compute(torch.device("cpu"), torch.bfloat16).autocast()._enabled
+
+
+def test_curves_that_can_not_be_drawn(tmp_path: Path):
+    report(tmp_path, REPORTS)
+    for name in ("curves.foo", "curves"):
+        with pytest.raises(UserError, match=r"can't be drawn; let its name end in \.png, \.svg, \.pdf"):
+            pictures.curves(tmp_path, tmp_path / name)
+        assert not (tmp_path / name).exists()
+    report(tmp_path, [{"kind": "train", "step": 1, "joy": 0.5}])
+    with pytest.raises(UserError, match=r"has no reports of a kind that is known here \(mlm_loss, "):
+        pictures.curves(tmp_path, tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()

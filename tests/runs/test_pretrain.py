@@ -1,5 +1,6 @@
 import io
 import json
+import math
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from heedful.formats.huggingface import load_model, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
 from heedful.runs import corpus, pretrain
 from heedful.runs.options import (
+    CONTINUED_RATE,
+    LEARNING_RATES,
     ModelPart,
     ObjectivePart,
     OptimizerPart,
@@ -25,10 +28,8 @@ from heedful.runs.options import (
     TextPart,
     VocabularyPart,
     read_recipe,
+    resolved,
 )
-
-PARTS = {"text": TextPart, "vocabulary": VocabularyPart, "model": ModelPart, "objective": ObjectivePart}
-PARTS |= {"optimizer": OptimizerPart, "run": RunPart}
 
 
 def made_up(seed: int, documents: int = 60) -> str:
@@ -133,8 +134,9 @@ def test_the_metrics_tell_of_every_step_and_evaluation(home: Path):
     training = reports(home / "first", "train")
     assert [line["step"] for line in training] == [1, 2, 3, 4]
     assert [line["step"] for line in reports(home / "first", "heldout")] == [2, 4]
-    rate = 2e-3  # of a tiny one; the warm-up is over after the first of four steps
-    assert [line["lr"] for line in training] == pytest.approx([rate * share / 0.9 for share in (0.75, 0.5, 0.25, 0)])
+    peak = LEARNING_RATES["tiny"]  # the warm-up is over before the middle of the first of four steps
+    left = (0.875, 0.625, 0.375, 0.125)
+    assert [line["lr"] for line in training] == pytest.approx([peak * share / 0.9 for share in left])
     tokens = [line["tokens"] for line in training]
     assert all(200 < after - before <= 256 for before, after in zip([0, *tokens], tokens, strict=False))
     last = reports(home / "first", "heldout")[-1]
@@ -178,7 +180,7 @@ def test_from_goes_on_with_the_weights_it_finds(home: Path, tmp_path: Path):
     old = load_model(home / "first").state_dict()
     assert built.keys() == old.keys()
     assert all(torch.equal(built[name], old[name]) for name in old)
-    assert pretrain.make_plan(recipe).lr == 1e-4
+    assert pretrain.make_plan(resolved(recipe)).lr == CONTINUED_RATE
     before, *_, after = reports(home / "first", "heldout")
     metrics = go(home, tmp_path / "next", from_model(home, home / "first", optimizer__lr=1e-30))
     assert metrics["mlm_loss"] == pytest.approx(after["mlm_loss"], rel=1e-6)
@@ -205,6 +207,30 @@ def test_a_bare_encoder_gets_new_heads(home: Path, tmp_path: Path):
     assert isinstance(load_model(tmp_path / "out"), BertForPretraining)
 
 
+def test_dropout_is_the_old_models_unless_it_is_said(home: Path, tmp_path: Path):
+    config = BertConfig(vocab_size=300, layers=1, dim=4, heads=1, ffn_dim=4, max_length=32, dropout=0.31)
+    save_model(BertForPretraining(replace(config, attention_dropout=0.23)), tmp_path / "old")
+    tokenizer = wordpiece.load(home / "tokenizer")
+    wordpiece.save(tokenizer, tmp_path / "old")
+    kept = pretrain.build(resolved(from_model(home, tmp_path / "old")), tokenizer)
+    assert (kept.config.dropout, kept.config.attention_dropout) == (0.31, 0.23)
+    go(home, tmp_path / "new", from_model(home, tmp_path / "old", model__dropout=0.37, run__steps=1))
+    told = json.loads((tmp_path / "new" / "config.json").read_text(encoding="utf-8"))
+    assert (told["hidden_dropout_prob"], told["attention_probs_dropout_prob"]) == (0.37, 0.23)
+    still = pretrain.build(from_model(home, tmp_path / "old", model__attention_dropout=0.0), tokenizer)
+    assert still.bert.layers[0].attention.dropout == 0.0
+
+
+def test_a_model_of_one_segment_can_not_tell_two_sentences_apart(home: Path, tmp_path: Path):
+    config = BertConfig(vocab_size=300, layers=1, dim=4, heads=1, ffn_dim=4, max_length=32, segments=1)
+    save_model(BertForPretraining(config), tmp_path / "old")
+    wordpiece.save(wordpiece.load(home / "tokenizer"), tmp_path / "old")
+    with pytest.raises(UserError, match="has one segment, so it can't tell two sentences apart; use --no-nsp"):
+        go(home, tmp_path / "out", from_model(home, tmp_path / "old"))
+    assert not (tmp_path / "out").exists()
+    go(home, tmp_path / "out", from_model(home, tmp_path / "old", objective__nsp=False, run__steps=1))
+
+
 def test_a_head_that_is_not_asked_for_is_dropped(home: Path):
     recipe = from_model(home, home / "first", objective__nsp=False)
     built = pretrain.build(recipe, wordpiece.load(home / "first"))
@@ -219,10 +245,10 @@ def spread(tensor: Tensor) -> float:
 def test_a_model_is_drawn_from_the_seed_alone(home: Path):
     tokenizer = wordpiece.load(home / "first")
     torch.manual_seed(5)
-    one = pretrain.build(recipe_of(home), tokenizer)
+    one = pretrain.build(resolved(recipe_of(home)), tokenizer)
     torch.manual_seed(7)
-    two = pretrain.build(recipe_of(home), tokenizer)
-    other = pretrain.build(recipe_of(home, run__seed=1), tokenizer)
+    two = pretrain.build(resolved(recipe_of(home)), tokenizer)
+    other = pretrain.build(resolved(recipe_of(home, run__seed=1)), tokenizer)
     weight = one.bert.layers[0].feed_forward.inner.weight
     assert spread(weight) == pytest.approx(0.02, rel=0.05)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
@@ -262,25 +288,6 @@ def test_what_is_no_run_can_not_be_resumed(home: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"run__seed": 3}, "run.seed"),
-        ({"objective__length": 24}, "objective.length"),
-        ({"run__steps": 5, "optimizer__lr": 1e-3}, "optimizer.lr, run.steps"),
-        ({"corpus": ("another.txt",)}, "corpus"),
-    ],
-)
-def test_a_run_is_resumed_only_as_it_was(home: Path, change: dict[str, Any], named: str):
-    with pytest.raises(UserError, match=f"was started with another {named}; leave it out to resume"):
-        pretrain.claim(home / "first", recipe_of(home, **change), resume=True)
-
-
-def test_what_does_not_make_it_another_run_may_change(home: Path):
-    changed = recipe_of(home, run__keep=7, run__checkpoint_every="5m", run__tensorboard=True)
-    pretrain.claim(home / "first", changed, resume=True)
-
-
-@pytest.mark.parametrize(
     ("content", "changes", "message"),
     [
         (b"", {}, "holds no text"),
@@ -302,6 +309,24 @@ def test_a_run_that_can_not_begin_leaves_no_folder(
     assert not (tmp_path / "out").exists()
     text.write_text(made_up(0), encoding="utf-8")
     go(home, tmp_path / "out", corpus=(str(text),), run__steps=1)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_folder_that_was_there_survives_a_run_that_can_not_begin(home: Path, tmp_path: Path, linked: bool):
+    out = tmp_path / "out"
+    if linked:
+        (tmp_path / "real").mkdir()
+        out.symlink_to(tmp_path / "real")
+    else:
+        out.mkdir()
+    (tmp_path / "empty.txt").write_bytes(b"")
+    with pytest.raises(UserError, match="holds no text"):
+        go(home, out, corpus=(str(tmp_path / "empty.txt"),))
+    assert out.is_symlink() is linked
+    assert list(out.iterdir()) == []
+    go(home, out, run__steps=1)
+    assert out.is_symlink() is linked
+    assert (out / "model.safetensors").is_file()
 
 
 def test_text_that_changed_can_not_be_gone_on_with(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -349,8 +374,9 @@ def test_a_length_beyond_the_positions_is_refused(
     home: Path, model: ModelPart, objective: ObjectivePart, message: str
 ):
     with pytest.raises(UserError, match=message):
-        pretrain.check_length(recipe_of(home, model=model, objective=objective))
-    pretrain.check_length(recipe_of(home, model=model, objective=ObjectivePart(length=objective.length - 1)))
+        pretrain.check_length(resolved(recipe_of(home, model=model, objective=objective)))
+    shorter = ObjectivePart(length=objective.length - 1)
+    pretrain.check_length(resolved(recipe_of(home, model=model, objective=shorter)))
 
 
 def test_a_length_beyond_the_old_models_positions_is_refused(home: Path, tmp_path: Path):
@@ -361,12 +387,15 @@ def test_a_length_beyond_the_old_models_positions_is_refused(home: Path, tmp_pat
 
 def test_shards_are_used_with_their_own_tokenizer_alone(home: Path, tmp_path: Path):
     (folder,) = (home / "cache" / "shards").glob(f"{shard_key(home)}*")
-    go(home, tmp_path / "shards", corpus=(str(folder),), vocabulary=VocabularyPart())
+    shards = {"corpus": (str(folder),), "text": TextPart()}
+    go(home, tmp_path / "shards", **shards, vocabulary=VocabularyPart())
     assert weights(tmp_path / "shards") == weights(home / "first")
     made = corpus.train_tokenizer([home / "text.txt"], TextPart(), VocabularyPart(vocab_size=200))
     wordpiece.save(made, tmp_path / "other")
     with pytest.raises(UserError, match="the tokenizer does not belong to the shards"):
-        go(home, tmp_path / "out", corpus=(str(folder),), vocabulary__tokenizer=str(tmp_path / "other"))
+        go(home, tmp_path / "out", **shards, vocabulary__tokenizer=str(tmp_path / "other"))
+    with pytest.raises(UserError, match="prepared already, with its own vocabulary; leave --vocab-size out"):
+        go(home, tmp_path / "out", **shards, vocabulary=VocabularyPart(vocab_size=299))
     assert not (tmp_path / "out").exists()
 
 
@@ -410,6 +439,40 @@ def test_a_budget_ends_near_its_time(home: Path, tmp_path: Path):
     assert last["step"] > 10
 
 
+def test_evaluations_that_take_too_long_are_left_out_under_a_budget(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pretrain, "EVALUATION_TIME", 0.0)
+    go(home, tmp_path / "out", run=RunPart(budget="1s", evaluations=7))
+    told = [line["step"] for line in reports(tmp_path / "out", "heldout")]
+    assert len(told) == 2  # the first, when none has taken any time, and the last
+    assert told[-1] == reports(tmp_path / "out", "train")[-1]["step"]
+    go(home, tmp_path / "steps", run=RunPart(steps=4, evaluations=4))
+    assert [line["step"] for line in reports(tmp_path / "steps", "heldout")] == [1, 2, 3, 4]
+
+
+def test_every_evaluation_is_on_the_same_examples(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked, real = [], pretrain.Sampler.once
+
+    def once(self: pretrain.Sampler, most_tokens: int) -> Any:
+        asked.append(most_tokens)
+        return real(self, most_tokens)
+
+    monkeypatch.setattr(pretrain.Sampler, "once", once)
+    go(home, tmp_path / "out", optimizer__lr=1e-30)
+    assert asked == [pretrain.EVALUATION_TOKENS] * 2
+    first, last = (line["loss"] for line in reports(tmp_path / "out", "heldout"))
+    assert first == last
+
+
+def test_a_hopeless_perplexity_is_still_a_number(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    hopeless = {"loss": 1e9, "mlm_loss": 1e9, "mlm_accuracy": 0.0}
+    monkeypatch.setattr(pretrain, "evaluate", lambda *_: dict(hopeless))
+    assert math.isfinite(go(home, tmp_path / "out", run__steps=1)["perplexity"])
+    monkeypatch.setattr(pretrain, "evaluate", lambda *_: {**hopeless, "mlm_loss": math.log(17)})
+    assert go(home, tmp_path / "other", run__steps=1)["perplexity"] == pytest.approx(17)
+
+
 def test_too_little_held_out_text_is_said_and_not_evaluated(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
@@ -433,12 +496,13 @@ def test_no_text_at_all_is_refused(home: Path, tmp_path: Path):
 @pytest.mark.parametrize("every", ["0", "soon", "0s"])
 def test_a_useless_checkpoint_interval_is_refused(home: Path, every: str):
     with pytest.raises(UserError):
-        pretrain.make_plan(recipe_of(home, run__checkpoint_every=every))
+        pretrain.make_plan(resolved(recipe_of(home, run__checkpoint_every=every)))
 
 
 def test_the_plan_is_what_the_recipe_says(home: Path):
-    plan = pretrain.make_plan(recipe_of(home, run=RunPart(budget="1m", checkpoint_every="7"), model__size="large"))
-    assert (plan.steps, plan.budget, plan.lr) == (None, 60.0, 1.5e-4)
+    large = recipe_of(home, run=RunPart(budget="1m", checkpoint_every="7"), model__size="large")
+    plan = pretrain.make_plan(resolved(large))
+    assert (plan.steps, plan.budget, plan.lr) == (None, 60.0, LEARNING_RATES["large"])
     assert (plan.checkpoint_steps, plan.checkpoint_seconds) == (7, None)
-    plan = pretrain.make_plan(recipe_of(home, run=RunPart(), optimizer__lr=0.3))
+    plan = pretrain.make_plan(resolved(recipe_of(home, run=RunPart(), optimizer__lr=0.3)))
     assert (plan.budget, plan.lr, plan.checkpoint_seconds) == (600.0, 0.3, 300.0)

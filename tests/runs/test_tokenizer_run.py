@@ -81,7 +81,7 @@ def test_case_is_kept_on_request(file, tmp_path):
 def test_a_tokenizer_is_never_overwritten(file, tmp_path):
     tokenizer.make([str(file)], TEXT, SMALL, tmp_path / "out")
     before = (tmp_path / "out" / "tokenizer.json").read_bytes()
-    with pytest.raises(UserError, match=r"already holds a tokenizer.*--out"):
+    with pytest.raises(UserError, match="exists and is not empty; choose another --out"):
         tokenizer.make([str(file)], TEXT, VocabularyPart(vocab_size=43), tmp_path / "out")
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == before
 
@@ -113,13 +113,24 @@ def test_shards_are_never_overwritten(file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("size", "share"),
-    [(0, 0.1), (1, 0.1), (5_000_000, 0.1), (10_000_000, 0.05), (50_000_000, 0.01), (10**12, 0.01)],
+    ("plain", "packed", "share"),
+    [
+        (0, 0, 0.1),
+        (1, 0, 0.1),
+        (5_000_000, 0, 0.1),
+        (10_000_000, 0, 0.05),
+        (2_000_000, 2_000_000, 0.05),  # packed, text takes a quarter of its room
+        (50_000_000, 0, 0.01),
+        (0, 12_500_000, 0.01),
+        (10**10, 0, 0.01),
+    ],
 )
-def test_a_larger_text_has_a_smaller_part_held_out(size, share):
-    half = SimpleNamespace(stat=lambda: SimpleNamespace(st_size=size // 2))
-    rest = SimpleNamespace(stat=lambda: SimpleNamespace(st_size=size - size // 2))
-    assert corpus.held_out_share(TextPart(), [half, rest]) == pytest.approx(share)
+def test_a_larger_text_has_a_smaller_part_held_out(tmp_path, plain, packed, share):
+    sizes = {"one.txt": plain // 2, "two.csv": plain - plain // 2, "three.txt.gz": packed}
+    for name, size in sizes.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)  # nothing is written, and no room taken
+    assert corpus.held_out_share(TextPart(), [tmp_path / name for name in sizes]) == pytest.approx(share)
 
 
 def test_the_share_asked_for_is_held_out(file):
@@ -181,10 +192,10 @@ def test_prepared_shards_are_taken_as_they_are(file, tmp_path):
     tokenizer.make([str(file)], TEXT, VocabularyPart(vocab_size=43), tmp_path / "other")
     shards.make([str(file)], TEXT, tmp_path / "tokenizer", tmp_path / "shards")
 
-    def prepared(given=None):
+    def prepared(given=None, text=TextPart(), more=()):  # noqa: B008 (frozen)
         return corpus.prepare(
-            [str(tmp_path / "shards")],
-            TEXT,
+            [str(tmp_path / "shards"), *more],
+            text,
             tokenizer=lambda _: pytest.fail("trained"),
             given=given,
             stdin_folder=tmp_path,
@@ -196,6 +207,12 @@ def test_prepared_shards_are_taken_as_they_are(file, tmp_path):
     assert prepared(wordpiece.load(tmp_path / "tokenizer")).folder == tmp_path / "shards"
     with pytest.raises(UserError, match="another one"):
         prepared(wordpiece.load(tmp_path / "other"))
+    with pytest.raises(UserError, match="is prepared already; leave --held-out out"):
+        prepared(text=TEXT)
+    with pytest.raises(UserError, match="is prepared already; leave --text out"):
+        prepared(text=TextPart(text="column"))
+    with pytest.raises(UserError, match="is prepared already and can't be mixed with other text; give it alone"):
+        prepared(more=[str(file)])
 
 
 def test_no_text_is_refused(tmp_path):
@@ -216,3 +233,25 @@ def test_the_cache_is_where_the_system_says(monkeypatch, tmp_path):
     assert corpus.default_cache() == tmp_path / "heedful"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert corpus.default_cache() == Path.home() / ".cache" / "heedful"
+
+
+def test_a_vocabulary_of_no_given_size_is_as_large_as_the_text_supports(file):
+    supported = corpus.train_tokenizer([file], TEXT, VocabularyPart()).vocab_size
+    assert 47 < supported < corpus.VOCAB_SIZE
+    assert corpus.train_tokenizer([file], TEXT, VocabularyPart(vocab_size=supported)).vocab_size == supported
+    with pytest.raises(UserError, match=f"larger than this text supports .* use --vocab-size {supported}"):
+        corpus.train_tokenizer([file], TEXT, VocabularyPart(vocab_size=supported + 1))
+
+
+def test_a_folder_that_holds_anything_is_not_taken(file, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "note").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="exists and is not empty; choose another --out"):
+        tokenizer.make([str(file)], TEXT, SMALL, tmp_path / "mine")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["note"]
+
+
+def test_closed_standard_input_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="standard input is closed"):
+        corpus.find_files(["-"], tmp_path)

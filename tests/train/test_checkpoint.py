@@ -1,5 +1,6 @@
 import errno
 import json
+import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -75,7 +76,6 @@ def test_views_of_a_larger_tensor_are_saved_as_they_look(tmp_path: Path):
 def test_where_there_was_never_one_there_is_none(tmp_path: Path):
     assert checkpoint.load_last(tmp_path, pytest.fail) is None
     assert checkpoint.load_last(tmp_path / "missing", pytest.fail) is None
-    checkpoint.clean(tmp_path / "missing")
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, [11]), (2, [7, 11]), (3, [5, 7, 11]), (9, [3, 5, 7, 11])])
@@ -155,7 +155,7 @@ def test_all_damaged_is_an_error_that_says_what_to_do(tmp_path: Path):
     with pytest.raises(UserError, match=r"every checkpoint in .* is damaged; start the run again in another folder"):
         checkpoint.load_last(tmp_path, warnings.append)
     assert len(warnings) == 2
-    assert names(tmp_path) == ["step-00000003", "step-00000005"]
+    assert names(tmp_path) == ["damaged-step-00000003", "damaged-step-00000005"]
 
 
 def test_the_step_made_again_takes_the_place_of_the_damaged_one(tmp_path: Path):
@@ -173,13 +173,26 @@ def test_damaged_ones_do_not_push_out_whole_ones(tmp_path: Path):
     assert load(tmp_path) == (5, [])
 
 
-def test_what_a_killed_process_left_is_ignored_and_cleaned(tmp_path: Path):
+def test_a_damaged_one_found_on_the_way_never_pushes_out_a_whole_one(tmp_path: Path):
+    """It keeps its bytes under another name, and does not count among those kept."""
+    save(tmp_path, 3, 5)
+    flip(tmp_path / "step-00000005")
+    assert load(tmp_path)[0] == 3
+    save(tmp_path, 7, keep=2)
+    assert names(tmp_path) == ["damaged-step-00000005", "step-00000003", "step-00000007"]
+    save(tmp_path, 11, keep=2)
+    assert names(tmp_path) == ["damaged-step-00000005", "step-00000007", "step-00000011"]
+    flip(tmp_path / "step-00000011")
+    assert load(tmp_path)[0] == 7
+
+
+def test_what_a_killed_process_left_is_ignored_and_swept_by_the_next(tmp_path: Path):
     save(tmp_path, 3)
-    left = tmp_path / ".step-00000005.1234.tmp"
+    left = tmp_path / f".step-00000005.{2**22 + 7}@{platform.node()}.tmp"  # no process has so high a number
     shutil.copytree(tmp_path / "step-00000003", left)
     assert load(tmp_path) == (3, [])
-    checkpoint.clean(tmp_path)
-    assert names(tmp_path) == ["step-00000003"]
+    save(tmp_path, 5)
+    assert names(tmp_path) == ["step-00000003", "step-00000005"]
 
 
 @pytest.mark.parametrize("failing", [1, 2, 3, 4])

@@ -120,14 +120,18 @@ def _expand(given: str) -> list[Path]:
         if any(c in given for c in "*?["):
             # Path.glob takes no absolute pattern.
             names = sorted(glob.glob(given, recursive=True))  # noqa: PTH207
-            if files := [file for name in names if (file := Path(name)).is_file()]:
+            if files := [file for name in names if (file := Path(name)).is_file() and not _made_here(file.parent)]:
                 return files
             raise UserError(f"no file matches {given}; check the pattern and the folder it starts from")
         if not path.parent.is_dir():
             raise UserError(f"{given} does not exist, nor does the folder {path.parent}; check the path")
-        near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+        near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1, cutoff=0.75)
     way_out = f"did you mean {path.parent / near[0]}?" if near else "name a file, a folder or a glob"
     raise UserError(f"{given} does not exist; {way_out}")
+
+
+def _made_here(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in MADE_HERE)
 
 
 def _folder(folder: Path) -> list[Path]:
@@ -136,7 +140,7 @@ def _folder(folder: Path) -> list[Path]:
 
     found: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=fail):
-        if any(made in names for made in MADE_HERE):
+        if _made_here(Path(parent)):
             folders.clear()
             continue
         folders[:] = [name for name in folders if not name.startswith(".")]

@@ -120,6 +120,8 @@ def their_name(name: str) -> str:
 def read_config(folder: Path) -> BertConfig:
     """The shape of the model in a folder."""
     path = folder / "config.json"
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a model folder: there is no such folder")
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
     try:

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ Say = Callable[[str], None]
 
 def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
     """Train, or go on training, or take what is trained; compare with the baselines, fill blanks, draw pictures."""
+    begun = time.monotonic()
     cache = cache or corpus.default_cache()
     recipe = load_recipe("demo")
     recipe = replace(
@@ -53,6 +55,8 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     pictures.curves(out, out / "curves.png")
     pictures.model_positions(out, recipe.objective.length, out / "positions.png")
     say("")
+    minutes, seconds = divmod(round(time.monotonic() - begun), 60)
+    say(f"That took {minutes} min {seconds} s.")
     say(f"The model is in {out}, its curves in {out / 'curves.png'}, its positions in {out / 'positions.png'}.")
     say("Now try:")
     say(f'  heedful fill {out} "Return the [MASK] of the list."')
@@ -66,13 +70,15 @@ def _trained(recipe: Recipe, out: Path, cache: Path, say: Say) -> dict[str, floa
         if differences(read_recipe(out / RUN_FILE), resolved(recipe)):
             raise UserError(f"{out} holds another run; choose another --out")
         say(f"{out} is trained already; delete it to train anew")
-        reports = [line for line in log.read(out) if line["kind"] == "heldout"]
-        return {name: value for name, value in reports[-1].items() if not isinstance(value, str)}
-    resume = (out / RUN_FILE).is_file()
-    try:
-        return pretrain(PretrainOptions(settings=recipe, out=out, cache=cache, resume=resume))
-    except Interrupted as stop:
-        raise Interrupted(f"{str(stop).partition(';')[0]}; go on with the same command") from None
+    else:
+        resume = (out / RUN_FILE).is_file()
+        try:
+            pretrain(PretrainOptions(settings=recipe, out=out, cache=cache, resume=resume))
+        except Interrupted as stop:
+            raise Interrupted(f"{str(stop).partition(';')[0]}; go on with the same command") from None
+    # Read back, since a run that was stopped after its last evaluation makes none when it is resumed.
+    reports = [line for line in log.read(out) if line["kind"] == "heldout"]
+    return {name: value for name, value in reports[-1].items() if not isinstance(value, str)}
 
 
 def builtin_corpus(cache: Path, say: Say) -> Path:

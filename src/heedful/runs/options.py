@@ -3,15 +3,16 @@
 Plain data, without torch, so that `--help` is instant. The attribute docstrings are the help.
 """
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from heedful.arguments import optional
 from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
 
@@ -21,9 +22,6 @@ LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "
 word frequencies."""
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
-
-optional = partial(arg, help_behavior_hint="")
-"""An argument whose help says itself what happens without it."""
 
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 
@@ -173,7 +171,7 @@ class RunPart:
 class Recipe:
     """All that decides what a run makes: the content of a recipe file and of a folder's heedful.toml."""
 
-    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS")] = ()
+    corpus: Annotated[Positional[tuple[str, ...]], optional(metavar="CORPUS…")] = ()
     """Text: files (txt, jsonl, csv, tsv, parquet; plain or gz, xz, zst), folders, globs, - for standard input;
     or one folder of prepared shards."""
     start_from: Annotated[str | None, optional(name="from", metavar="MODEL")] = None
@@ -216,7 +214,7 @@ class PretrainOptions:
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
     recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
-    """Start from a recipe (classic, or a TOML file); other options override it."""
+    """Start from a recipe (classic: BERT as published; demo; or a TOML file); other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
@@ -267,7 +265,9 @@ def load_recipe(name: str) -> Recipe:
         folder = Path(str(files("heedful"))) / "recipes"
         known = sorted(file.stem for file in folder.glob("*.toml"))
         if name not in known:
-            raise UserError(f"there is no recipe {name!r}; choose from {', '.join(known)}, or name a .toml file")
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}, or name a .toml file"
+            raise UserError(f"there is no recipe {name!r}; {hint}")
         path = folder / f"{name}.toml"
     return read_recipe(path)
 

@@ -4,6 +4,7 @@ import math
 import shlex
 import shutil
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -236,6 +237,7 @@ def _train(
     can_test = shards.heldout.has_pairs() if recipe.objective.nsp else len(shards.heldout.tokens) > 0
     last: Metrics = {}
     spent = [0.0]  # seconds of evaluations, for everybody alike
+    recent: deque[tuple[float, float]] = deque(maxlen=25)
 
     def terms(batch: PretrainingBatch) -> dict[str, Term]:
         with compute.autocast():
@@ -243,7 +245,10 @@ def _train(
 
     def report(now: Progress, metrics: Metrics) -> None:
         done = plan.done(now)
-        left = now.elapsed * (1 - done) / done
+        recent.append((done, now.elapsed))
+        (old, then), (_, latest) = recent[0], recent[-1]
+        pace = (latest - then) / (done - old) if done > old else now.elapsed / done  # of late: machines have moods
+        left = (1 - done) * pace if plan.budget is None else max(0.0, plan.budget - now.elapsed)
         log.metrics("train", now.step, {**metrics, "tokens": now.tokens, "elapsed": now.elapsed})
         log.progress(done, now.step, {**metrics, "left": left})
 

@@ -63,8 +63,10 @@ def load_last(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
             return _load(path)
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             warn(f"the checkpoint {path} is damaged ({error}); using the one before it")
+            aside = path.with_name(f"damaged-{path.name}")  # it must not push out a whole one
             with contextlib.suppress(OSError):  # another rank may have been quicker
-                path.rename(path.with_name(f"damaged-{path.name}"))  # it must not push out a whole one
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
     if found:
         raise UserError(f"every checkpoint in {folder} is damaged; start the run again in another folder")
     return None

@@ -1,0 +1,111 @@
+import platform
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.errors import UserError
+from heedful.runs.folder import claim, give_back, reclaim, require_free
+from heedful.runs.options import ObjectivePart, OptimizerPart, Recipe, RunPart, read_recipe, resolved
+
+RECIPE = resolved(Recipe(corpus=("a.txt",), run=RunPart(steps=7, seed=3)))
+
+
+def fill(folder: Path) -> None:
+    (folder / "checkpoints" / "step").mkdir(parents=True)
+    (folder / "checkpoints" / "step" / "state.json").write_text("{}", encoding="utf-8")
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+
+
+def test_a_claimed_folder_says_what_the_run_is(tmp_path: Path):
+    assert claim(tmp_path / "deep" / "out", RECIPE)
+    assert read_recipe(tmp_path / "deep" / "out" / "heedful.toml") == RECIPE
+    (tmp_path / "empty").mkdir()
+    assert not claim(tmp_path / "empty", RECIPE)
+    assert read_recipe(tmp_path / "empty" / "heedful.toml") == RECIPE
+
+
+def test_what_is_not_free_is_left_alone(tmp_path: Path):
+    claim(tmp_path / "run", RECIPE)
+    file = tmp_path / "file"
+    file.write_bytes(b"mine")
+    for path, message in (
+        (tmp_path / "run", "already holds a run; go on with --resume, or choose another --out"),
+        (tmp_path, "exists and is not empty; choose another --out"),
+        (file, "exists and is not empty; choose another --out"),
+    ):
+        with pytest.raises(UserError, match=message):
+            require_free(path)
+        with pytest.raises(UserError, match=message):
+            claim(path, replace(RECIPE, corpus=("b.txt",)))
+    assert read_recipe(tmp_path / "run" / "heedful.toml") == RECIPE
+    assert file.read_bytes() == b"mine"
+    require_free(tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_new_folder_is_given_back_by_removing_it(tmp_path: Path):
+    claim(tmp_path / "out", RECIPE)
+    fill(tmp_path / "out")
+    give_back(tmp_path / "out", remove=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_was_there_is_given_back_empty(tmp_path: Path):
+    """A link to a folder elsewhere stays a link; what a link inside points to is nobody's business."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "mine").write_bytes(b"mine")
+    claim(tmp_path / "link", RECIPE)
+    fill(tmp_path / "link")
+    (tmp_path / "link" / "inner").symlink_to(tmp_path / "precious")
+    give_back(tmp_path / "link", remove=False)
+    assert (tmp_path / "link").is_symlink()
+    assert list((tmp_path / "real").iterdir()) == []
+    assert (tmp_path / "precious" / "mine").read_bytes() == b"mine"
+
+
+def test_giving_back_what_has_gone_is_no_trouble(tmp_path: Path):
+    give_back(tmp_path / "missing", remove=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"run": RunPart(steps=7, seed=5)}, "run.seed"),
+        ({"objective": ObjectivePart(length=24)}, "objective.length"),
+        ({"run": RunPart(steps=11, seed=3), "optimizer": OptimizerPart(lr=1e-3)}, "optimizer.lr, run.steps"),
+        ({"corpus": ("another.txt",)}, "corpus"),
+    ],
+)
+def test_a_run_is_resumed_only_as_it_was(tmp_path: Path, change: dict[str, Any], named: str):
+    claim(tmp_path, RECIPE)
+    with pytest.raises(UserError, match=f"was started with another {named}; leave it out to resume"):
+        reclaim(tmp_path, resolved(replace(RECIPE, **change)))
+    reclaim(tmp_path, RECIPE)
+
+
+def test_what_does_not_make_it_another_run_may_change(tmp_path: Path):
+    claim(tmp_path, RECIPE)
+    run = replace(RECIPE.run, keep=7, checkpoint_every="5", tensorboard=True)
+    reclaim(tmp_path, replace(RECIPE, run=run))
+    assert read_recipe(tmp_path / "heedful.toml") == RECIPE
+
+
+def test_what_is_no_run_or_a_complete_one_is_not_resumed(tmp_path: Path):
+    with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml"):
+        reclaim(tmp_path / "missing", RECIPE)
+    claim(tmp_path, RECIPE)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match=r"is complete; to go on training its model, use --from"):
+        reclaim(tmp_path, RECIPE)
+
+
+def test_what_a_killed_run_left_is_swept_on_resume(tmp_path: Path):
+    claim(tmp_path, RECIPE)
+    (tmp_path / f".model.safetensors.{2**22 + 7}@{platform.node()}.tmp").write_bytes(b"half")
+    reclaim(tmp_path, RECIPE)
+    assert [path.name for path in tmp_path.iterdir()] == ["heedful.toml"]

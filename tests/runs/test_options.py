@@ -1,0 +1,83 @@
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from heedful.errors import UserError
+from heedful.runs.options import (
+    CONTINUED_RATE,
+    LEARNING_RATES,
+    RIVALS,
+    ModelPart,
+    OptimizerPart,
+    Recipe,
+    RunPart,
+    VocabularyPart,
+    load_recipe,
+    resolved,
+    without,
+)
+
+
+def test_defaults_are_written_out():
+    made = resolved(Recipe())
+    assert made.model == ModelPart(size="small", max_length=512, dropout=0.1, attention_dropout=0.1)
+    assert (made.optimizer.lr, made.run.budget, made.run.steps) == (LEARNING_RATES["small"], "10m", None)
+    assert resolved(made) == made
+
+
+@pytest.mark.parametrize("size", LEARNING_RATES)
+def test_every_size_has_its_rate(size: Any):
+    assert resolved(Recipe(model=ModelPart(size=size))).optimizer.lr == LEARNING_RATES[size]
+
+
+def test_what_is_said_stays():
+    model = ModelPart(size="mini", max_length=17, dropout=0.0, attention_dropout=0.3)
+    said = Recipe(model=model, optimizer=OptimizerPart(lr=0.7), run=RunPart(steps=11))
+    assert resolved(said) == said
+
+
+def test_a_model_to_go_on_with_keeps_its_own():
+    made = resolved(Recipe(start_from="model", model=ModelPart(dropout=0.3)))
+    assert made.model == ModelPart(dropout=0.3)
+    assert made.optimizer.lr == CONTINUED_RATE
+
+
+def test_what_a_flag_puts_aside_is_known():
+    parts = {part.name: part.default_factory for part in fields(Recipe) if callable(part.default_factory)}
+    for rivals in RIVALS.values():
+        for rival in rivals:
+            part, _, name = rival.partition(".")
+            assert name in {field.name for field in fields(parts[part])}
+
+
+def test_fields_put_aside_are_as_if_never_said():
+    classic = load_recipe("classic")
+    left = without(classic, RIVALS["budget"])
+    assert (classic.run.steps, left.run.steps) == (1_000_000, None)
+    assert without(left, ("model.size",)).model.size is None
+    assert left.optimizer == classic.optimizer
+    Recipe(start_from="model", vocabulary=without(classic, RIVALS["from"]).vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("part", "values", "message"),
+    [
+        (OptimizerPart, {"beta1": 1.0}, "beta1 1.0 must be at least 0 and less than 1"),
+        (OptimizerPart, {"beta2": -0.1}, "beta2 -0.1 must be at least 0 and less than 1"),
+        (OptimizerPart, {"weight_decay": -0.01}, "weight_decay -0.01 must not be negative"),
+        (OptimizerPart, {"weight_decay": float("nan")}, "weight_decay nan must not be negative"),
+        (RunPart, {"seed": -1}, "seed -1 must lie between 0 and"),
+        (RunPart, {"seed": 2**63}, "must lie between 0 and 2"),
+        (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),
+        (Recipe, {"vocabulary": VocabularyPart(tokenizer="t", cased=True)}, "leave --cased out"),
+    ],
+)
+def test_what_can_not_be_is_refused(part: type, values: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=message):
+        part(**values)
+
+
+def test_the_ends_of_the_ranges_are_allowed():
+    OptimizerPart(beta1=0.0, beta2=0.0, weight_decay=0.0)
+    RunPart(seed=2**63 - 1)

@@ -1,0 +1,74 @@
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from heedful.durable import new_folder, sweep, write_file
+
+DEAD = 2**22 + 7
+"""No process has so high a number."""
+
+
+def left(folder: Path, name: str, *, filled: bool) -> Path:
+    path = folder / name
+    if filled:
+        path.mkdir()
+        (path / "part").write_bytes(b"half")
+    else:
+        path.write_bytes(b"half")
+    return path
+
+
+@pytest.mark.parametrize("filled", [True, False], ids=["folder", "file"])
+@pytest.mark.parametrize(
+    ("name", "goes"),
+    [
+        (f".made.{DEAD}@{platform.node()}.tmp", True),
+        (f".made.of.7.parts.{DEAD}@{platform.node()}.tmp", True),
+        (f".made.{os.getpid()}@{platform.node()}.tmp", False),  # somebody is at work there
+        (f".made.{DEAD}@another-{platform.node()}.tmp", False),  # nobody here can tell whether that one lives
+        (f".made.{DEAD}.tmp", False),
+        (f".made.x{DEAD}@{platform.node()}.tmp", False),
+        (f"made.{DEAD}@{platform.node()}.tmp", False),
+        (f".made.{DEAD}@{platform.node()}.txt", False),
+        (".stdin.tmp", False),
+    ],
+)
+def test_only_what_dead_processes_of_this_machine_left_is_swept(tmp_path: Path, name: str, goes: bool, filled: bool):
+    path = left(tmp_path, name, filled=filled)
+    sweep(tmp_path)
+    assert path.exists() is not goes
+
+
+def test_sweeping_where_nothing_is_makes_nothing(tmp_path: Path):
+    sweep(tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_of_ours_is_one_that_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What is written aside is found again when its writer is dead."""
+    seen: list[str] = []
+    real = Path.replace
+
+    def look(self: Path, target: Path) -> Path:
+        seen.append(self.name)
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", look)
+    write_file(tmp_path / "a.json", b"{}")
+    with new_folder(tmp_path / "b") as aside:
+        seen.append(aside.name)
+    for name in seen:
+        left(tmp_path, name.replace(str(os.getpid()), str(DEAD)), filled=False)
+    assert len(list(tmp_path.iterdir())) == 4
+    sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "b"}
+
+
+def test_a_new_folder_sweeps_beside_itself(tmp_path: Path):
+    left(tmp_path, f".other.{DEAD}@{platform.node()}.tmp", filled=True)
+    with new_folder(tmp_path / "made") as aside:
+        (aside / "whole").write_bytes(b"all of it")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+    assert (tmp_path / "made" / "whole").read_bytes() == b"all of it"

@@ -324,9 +324,9 @@ def test_an_unfinished_demo_is_gone_on_with(
 
 def test_the_text_of_the_demo_is_collected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     said: list[str] = []
-    monkeypatch.setattr(demo.builtin, "write", lambda path: path.write_text("ka lo", encoding="utf-8"))
+    monkeypatch.setattr(demo.builtin, "documents", lambda: iter([["ka lo"]]))
     path = demo.builtin_corpus(tmp_path, said.append)
-    assert path.read_text(encoding="utf-8") == "ka lo"
+    assert path.read_text(encoding="utf-8") == "ka lo\n\n"
     monkeypatch.setattr(demo.builtin, "write", lambda path: pytest.fail("written twice"))
     assert demo.builtin_corpus(tmp_path, said.append) == path
     assert len(said) == 1

@@ -88,8 +88,7 @@ def test_positions_that_are_all_zero_are_drawn(tmp_path: Path):
 
 @pytest.mark.parametrize("model", [Bert(CONFIG), BertForPretraining(CONFIG)])
 def test_the_positions_of_a_model_are_drawn(tmp_path: Path, model: Bert | BertForPretraining):
-    save_model(model, tmp_path)
-    pictures.model_positions(tmp_path, 1009, tmp_path / "positions.png")
+    pictures.model_positions(model, 1009, tmp_path / "positions.png")
     assert_drawn(tmp_path / "positions.png", 880)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from heedful.config import differences
 from heedful.data import builtin, shards
 from heedful.data.shards import Shards
+from heedful.data.tokenizer import Tokenizer
 from heedful.errors import Interrupted, UserError
 from heedful.predict import load
 from heedful.runs import corpus, pictures
@@ -41,19 +42,18 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
         run=replace(recipe.run, seed=seed, steps=recipe.run.steps if steps is None else steps),
     )
     metrics = _trained(recipe, out, cache, say)
-    prepared = _prepared(recipe, out, cache)
-    baseline = most_frequent(recipe, prepared)
+    predictor = load(out)
+    baseline = most_frequent(recipe, _prepared(recipe, predictor.tokenizer, cache))
     say("")
     say("On documents it has never seen:")
     say(f"  masked words right   {metrics['mlm_accuracy']:6.1%}   always the most frequent token: {baseline:.1%}")
     say(f"  next sentence right  {metrics['nsp_accuracy']:6.1%}   a coin: 50.0%")
     say("")
-    predictor = load(out)
     for sentence, (candidates, *_) in zip(SENTENCES, predictor.fill(SENTENCES, top=4), strict=True):
         say(f"  {sentence}")
         say("      " + ", ".join(f"{c.token} {c.probability:.0%}" for c in candidates))
     pictures.curves(out, out / "curves.png")
-    pictures.model_positions(out, recipe.objective.length, out / "positions.png")
+    pictures.model_positions(predictor.model, recipe.objective.length, out / "positions.png")
     say("")
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     say(f"That took {minutes} min {seconds} s.")
@@ -92,7 +92,6 @@ def builtin_corpus(cache: Path, say: Say) -> Path:
     path = cache / "corpora" / f"python-docs-{builtin.FORMAT}-{'-'.join(versions)}.txt"
     if not path.is_file():
         say("collecting the documentation that comes with Python, numpy and torch")
-        path.parent.mkdir(parents=True, exist_ok=True)
         builtin.write(path)
     return path
 
@@ -107,12 +106,13 @@ def most_frequent(recipe: Recipe, prepared: Shards) -> float:
     return float((labels == guess).mean())
 
 
-def _prepared(recipe: Recipe, out: Path, cache: Path) -> Shards:
+def _prepared(recipe: Recipe, tokenizer: Tokenizer, cache: Path) -> Shards:
+    """The shards that the run has just used: the cache has them."""
     files = [Path(file) for file in recipe.corpus]
     return shards.prepare(
         files,
         corpus.text_options(recipe.text),
-        load(out).tokenizer,
+        tokenizer,
         share=corpus.held_out_share(recipe.text, files),
         cache=cache,
     )

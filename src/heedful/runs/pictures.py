@@ -7,11 +7,11 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.errors import UserError
+from heedful.models.bert import Bert, BertForPretraining
 from heedful.nn.positions import sinusoidal
 from heedful.train import log
 
@@ -78,12 +78,7 @@ def positions(learned: Tensor, length: int, path: Path) -> None:
     plt.close(figure)
 
 
-def model_positions(folder: Path, length: int, path: Path) -> None:
-    """The same for the model in a folder."""
-    from heedful.formats.huggingface import load_model
-    from heedful.models.bert import Bert
-
-    model = load_model(folder)
+def model_positions(model: Bert | BertForPretraining, length: int, path: Path) -> None:
+    """The same for a model's own."""
     encoder = model if isinstance(model, Bert) else model.bert
-    with torch.no_grad():
-        positions(encoder.embeddings.positions.weight, min(length, encoder.config.max_length), path)
+    positions(encoder.embeddings.positions.weight, min(length, encoder.config.max_length), path)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from heedful.errors import UserError
 
@@ -50,12 +50,6 @@ class World(NamedTuple):
         tensor = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(tensor)
         return tensor.tolist()
-
-    def sum_tensor(self, tensor: Tensor) -> Tensor:
-        """The sum over the ranks."""
-        if self.ranks > 1:
-            dist.all_reduce(tensor)
-        return tensor
 
     def sum_gradients(self, parameters: list[nn.Parameter]) -> None:
         """Replace every gradient by its sum over the ranks."""

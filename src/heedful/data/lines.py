@@ -1,7 +1,7 @@
-"""The lines of a text file, plain or packed as gz, xz or zst: streamed, numbered, in UTF-8 and NFC.
+"""The lines of a text file, plain or packed as gz, xz or zst: streamed and numbered.
 
-Memory does not grow with the file, nor with a line that never ends. What is wrong is told with file and line.
-Knows nothing of what the lines hold.
+The text is UTF-8, brought to NFC or left as written. Memory does not grow with the file, nor with a line that never
+ends. What is wrong is told with file and line. Knows nothing of what the lines hold.
 """
 
 import gzip
@@ -36,8 +36,8 @@ def packing(file: Path) -> str:
     return ending if ending in PACKINGS else ""
 
 
-def lines(file: Path, errors: Errors) -> Iterator[tuple[int, str]]:
-    """The lines of a file without their ends, in NFC, numbered from 1."""
+def lines(file: Path, errors: Errors, *, normalise: bool = True) -> Iterator[tuple[int, str]]:
+    """The lines of a file without their ends, numbered from 1; in NFC, or without `normalise` as written."""
     number, seen, pending = 1, 0, b""
     for chunk in itertools.chain(chunks(file), [b""]):
         if 0 <= chunk.find(b"\0") < _HEAD - seen:
@@ -53,7 +53,10 @@ def lines(file: Path, errors: Errors) -> Iterator[tuple[int, str]]:
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         _check_length(file, number, block)
-        whole = _decode(file, number, block, errors).split("\n")
+        text = _decode(file, number, block, errors)
+        if normalise and not text.isascii():
+            text = unicodedata.normalize("NFC", text)
+        whole = text.split("\n")
         if not whole[-1]:
             whole.pop()
         yield from enumerate(whole, number)
@@ -76,14 +79,13 @@ def _decode(file: Path, number: int, block: bytes, errors: Errors) -> str:
             raise UserError(f"{file}:{line}: a NUL byte; remove it or go on with --errors replace")
         block = block.replace(b"\0", b"")
     try:
-        text = block.decode(errors=errors)
+        return block.decode(errors=errors)
     except UnicodeDecodeError as error:
         line = number + block.count(b"\n", 0, error.start)
         raise UserError(
             f"{file}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
             "convert the file (iconv -f CP949 -t UTF-8) or go on with --errors replace"
         ) from error
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def chunks(file: Path) -> Iterator[bytes]:

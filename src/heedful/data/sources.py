@@ -5,25 +5,22 @@ grow with the files. What is wrong with a file is told with its name and line, a
 The module knows nothing of tokens or models, and remembers nothing between calls.
 """
 
-import csv
 import difflib
 import glob
-import json
 import os
-import re
 import shutil
-import tempfile
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from heedful.data.lines import CHUNK, MAX_LINE, PACKINGS, Errors, chunks, lines, packing, reading
+from heedful.data.columns import USUAL_TEXTS, usual
+from heedful.data.flaws import sound
+from heedful.data.lines import CHUNK, PACKINGS, Errors, lines, reading
 from heedful.data.sentences import split_sentences
+from heedful.data.tables import TABLES, kind, rows
 from heedful.errors import UserError
 
-TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 SUFFIXES = tuple(kind + packing for kind in (".txt", ".text", ".md", *TABLES) for packing in ("", *PACKINGS))
 """How the names end that a folder is searched for. A file given by name may end as it likes."""
 
@@ -35,15 +32,6 @@ DOCUMENT_SENTENCES = 512
 
 PARAGRAPH = 300
 """A line of more characters is taken for a paragraph and split into sentences."""
-
-USUAL_COLUMNS = (
-    *("text", "sentence", "content", "document", "body", "review", "comment", "title", "paragraph"),
-    *("텍스트", "문장", "본문", "내용"),
-)
-
-Row = tuple[int, dict[str, object]]
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +89,6 @@ def documents(files: Iterable[Path], options: TextOptions) -> Iterator[list[str]
         raise UserError(f"{names} {'holds' if len(files) == 1 else 'hold'} no text; give a file that does")
 
 
-def records(file: Path, options: TextOptions) -> Iterator[Row]:
-    """The rows of a table with their numbers: the line a row starts at, or for parquet the row's place."""
-    return _rows(file, options, only_text=False)
-
-
 def _expand(given: str) -> list[Path]:
     path = Path(given)
     with reading(path):
@@ -152,13 +135,6 @@ def _folder(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def kind(file: Path) -> tuple[str, str]:
-    """How a file is read and how it is packed: (".csv", ".gz"). What is not known is plain text."""
-    packed = packing(file)
-    ending = (Path(file.stem) if packed else file).suffix.lower()
-    return (ending if ending in TABLES else ".txt"), packed
-
-
 def _text_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
     document: list[str] = []
     for _, line in lines(file, options.errors):
@@ -176,7 +152,8 @@ def _text_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
 
 def _table_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
     column = options.text
-    for number, row in _rows(file, options, only_text=True):
+    found = rows(file, errors=options.errors, columns=lambda names: [_text_column(str(file), names, column)])
+    for number, row in sound(found):
         where = f"{file}:{number}"
         if column is None or column not in row:
             column = _text_column(where, list(row), column)
@@ -197,111 +174,10 @@ def _sentences(line: str) -> list[str]:
     return [line] if line else []
 
 
-def _text_column(where: str, columns: list[str], wanted: str | None) -> str:
-    if wanted is None:
-        folded = {column.casefold(): column for column in reversed(columns)}
-        usual = (folded[name] for name in USUAL_COLUMNS if name in folded)
-        if column := next(usual, None):
-            return column
-    elif wanted in columns:
-        return wanted
+def _text_column(where: str, names: list[str], wanted: str | None) -> str:
+    column = usual(names, USUAL_TEXTS) if wanted is None else wanted
+    if column is not None and column in names:
+        return column
     missing = "no column is known to hold the text" if wanted is None else f"there is no column {wanted}"
-    there = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
+    there = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     raise UserError(f"{where}: {missing}; name one with --text COLUMN, of: {there or 'none'}")
-
-
-def _rows(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]:
-    match kind(file)[0]:
-        case ".jsonl":
-            return _jsonl(file, options)
-        case ".csv":
-            return _under_header(file, _csv(file, options), "put quotes around a field that holds a comma")
-        case ".tsv":
-            fields = ((number, line.split("\t")) for number, line in lines(file, options.errors) if line)
-            return _under_header(file, fields, "write a tab inside a field as a space")
-        case ".parquet":
-            return _parquet(file, options, only_text=only_text)
-    raise UserError(f"{file} is not a table; give a file that ends in {' '.join(TABLES)}")
-
-
-def _jsonl(file: Path, options: TextOptions) -> Iterator[Row]:
-    for number, line in lines(file, options.errors):
-        if not line or line.isspace():
-            continue
-        where = f"{file}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = f"{error.msg} at {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-            raise UserError(f"{where}: not valid JSON ({reason}); write one object a line") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: {line:.40} is not an object; write one object a line")
-        yield number, {key: _clean(where, value, options) for key, value in row.items()}
-
-
-def _csv(file: Path, options: TextOptions) -> Iterator[tuple[int, list[str]]]:
-    # The limit is the interpreter's, hence never lowered.
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    # Strict, since a quote left open would else swallow the rest of the file.
-    rows = csv.reader((line + "\n" for _, line in lines(file, options.errors)), strict=True)
-    number = 1
-    try:
-        for fields in rows:
-            if fields:
-                yield number, fields
-            number = rows.line_num + 1
-    except csv.Error as error:
-        way_out = "close each quote, and double those inside a field"
-        raise UserError(f"{file}:{number}: not valid CSV ({error}); {way_out}") from error
-
-
-def _under_header(file: Path, rows: Iterator[tuple[int, list[str]]], way_out: str) -> Iterator[Row]:
-    first, header = next(rows, (0, []))
-    _check_unique(f"{file}:{first}", header)
-    for number, fields in rows:
-        if len(fields) != len(header):
-            raise UserError(f"{file}:{number}: {len(fields)} fields under {len(header)} columns; {way_out}")
-        yield number, dict(zip(header, fields, strict=True))
-
-
-def _parquet(file: Path, options: TextOptions, *, only_text: bool) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    packed = bool(kind(file)[1])
-    number = 0
-    with reading(file), tempfile.TemporaryFile() if packed else file.open("rb") as source:
-        if packed:  # parquet is read from its end, which a packed stream does not have at hand
-            source.writelines(chunks(file))
-            source.seek(0)
-        try:
-            table = pyarrow.parquet.ParquetFile(source, buffer_size=CHUNK)
-            columns = table.schema_arrow.names
-            _check_unique(str(file), columns)
-            if only_text:
-                columns = [_text_column(str(file), columns, options.text)]
-            for batch in table.iter_batches(batch_size=256, columns=columns, use_threads=False):
-                for row in batch.to_pylist():
-                    number += 1
-                    where = f"{file}:{number}"
-                    yield number, {key: _clean(where, value, options) for key, value in row.items()}
-        except pyarrow.ArrowException as error:
-            raise OSError(error) from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{file}: text after row {number} is not UTF-8; write the file again") from error
-
-
-def _check_unique(where: str, columns: list[str]) -> None:
-    if twice := [column for column in columns if columns.count(column) > 1]:
-        raise UserError(f"{where}: the column {twice[0]!r} is there twice; rename one of the two")
-
-
-def _clean(where: str, value: object, options: TextOptions) -> object:
-    """A value whose text is as that of a plain file: escapes can hide what the bytes do not show."""
-    if not isinstance(value, str):
-        return value
-    if "\0" in value or _SURROGATE.search(value):
-        if options.errors == "strict":
-            raise UserError(f"{where}: a NUL or half a character; mend it or go on with --errors replace")
-        value = _SURROGATE.sub("\ufffd", value.replace("\0", ""))
-    return unicodedata.normalize("NFC", value)

@@ -1,7 +1,8 @@
 """BERT folders in Hugging Face's layout: `config.json` and `model.safetensors` with transformers' names.
 
-This file holds the one table of names. Weights are read as safetensors, or from an old `pytorch_model.bin`
-with `weights_only=True`, so that no code ever runs from a file.
+This file holds the one table of names. transformers has no BERT that classifies by the mean of the states: such a
+folder carries the few lines that teach it (`modeling_heedful.py`), under a model type of its own, so that nobody
+opens it as a BERT that reads `[CLS]` and gets other numbers.
 """
 
 import json
@@ -9,15 +10,19 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from heedful.durable import write_file
 from heedful.errors import UserError
+from heedful.formats.weights import read_weights
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
+from heedful.models.heads import ANSWER_ENDS, BertForTask, Head
+
+Model = Bert | BertForPretraining | BertForTask
 
 NAMES = {
     "bert.embeddings.tokens": "bert.embeddings.word_embeddings",
@@ -37,6 +42,7 @@ NAMES = {
     "mlm.norm": "cls.predictions.transform.LayerNorm",
     "mlm": "cls.predictions",
     "nsp": "cls.seq_relationship",
+    "output": "classifier",
 }
 """Our modules and transformers'; # stands for the layer's number. Parameters keep their last name."""
 
@@ -47,7 +53,26 @@ WORD_BIASES = ("cls.predictions.bias", "cls.predictions.decoder.bias")
 """Two names of one bias. Where the decoder is tied transformers adds the first, else the second."""
 
 OLD_ENDINGS = {"gamma": "weight", "beta": "bias"}
-FOREIGN_HEADS = ("classifier.", "qa_outputs.")
+ANSWER_HEAD = "qa_outputs."
+"""The head that finds answers; every other one is the `classifier`."""
+HEADS = ("classifier.", ANSWER_HEAD)
+ARCHITECTURES = {
+    "classify": "BertForSequenceClassification",
+    "multilabel": "BertForSequenceClassification",
+    "regress": "BertForSequenceClassification",
+    "tag": "BertForTokenClassification",
+    "answer": "BertForQuestionAnswering",
+}
+PROBLEMS = {
+    "classify": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regress": "regression",
+}
+"""transformers' words for what is asked of a sequence."""
+HEAD_KEYS = ("length", "overlap", "may_be_empty")
+"""What our folders say of a head besides, which transformers passes over."""
+MEAN_TYPE, MEAN_ARCHITECTURE = "heedful_bert", "HeedfulBertForSequenceClassification"
+MEAN_CODE = "modeling_heedful.py"
 CONFIG_KEYS = {
     "vocab_size": "vocab_size",
     "layers": "num_hidden_layers",
@@ -65,26 +90,40 @@ CONFIG_KEYS = {
 }
 
 
-def load_model(folder: str | Path) -> Bert | BertForPretraining:
+def load_model(folder: str | Path) -> Model:
     """The model in a BERT folder, ours or anyone's, ready to use: with the heads that its weights have."""
     folder = Path(folder)
-    config = read_config(folder)
-    weights = _ours(_read_weights(folder), config.tied)
+    document = read_document(folder)
+    config = _config(folder, document)
+    theirs = read_weights(folder)
+    head = _head(folder, document, theirs)
+    if head is None:
+        for name in sorted({name.split(".")[0] for name in theirs if name.startswith(HEADS)}):
+            warnings.warn(f"the weights of the head {name!r} are left out", stacklevel=2)
+        theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith(HEADS)}
+    weights = _ours(theirs, config.tied)
     mlm, nsp = "mlm.bias" in weights, "nsp.weight" in weights
     pooler = "bert.pooler.weight" in weights
-    if nsp and not pooler:
-        raise UserError(f"{folder} has a next-sentence head but no pooler to feed it; its weights are incomplete")
+    if (nsp or (head is not None and head.reads_sequence)) and not pooler:
+        kind = "next-sentence head" if nsp else "head for sequences"
+        raise UserError(f"{folder} has a {kind} but no pooler to feed it; its weights are incomplete")
     with torch.device("meta"):
-        model = BertForPretraining(config, mlm=mlm, nsp=nsp, pooler=pooler)
+        if head is None:
+            model = BertForPretraining(config, mlm=mlm, nsp=nsp, pooler=pooler)
+        else:
+            model = BertForTask(config, head)
+            weights = {name: tensor for name, tensor in weights.items() if not name.startswith(("mlm.", "nsp."))}
+            if not head.reads_sequence:  # an old version keeps a pooler that nothing reads
+                weights = {name: tensor for name, tensor in weights.items() if not name.startswith("bert.pooler.")}
     _check(folder, weights, model)
     model.load_state_dict(weights, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_()
     model.eval()
-    return model if mlm or nsp else model.bert
+    return model.bert if isinstance(model, BertForPretraining) and not mlm and not nsp else model
 
 
-def save_model(model: Bert | BertForPretraining, folder: str | Path) -> None:
+def save_model(model: Model, folder: str | Path) -> None:
     """Write `config.json` and `model.safetensors`; the weights take their name last, when they are whole."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,13 +134,19 @@ def save_model(model: Bert | BertForPretraining, folder: str | Path) -> None:
         "pad_token_id": 0,
         "dtype": "float32",
         **{theirs: config[ours] for ours, theirs in CONFIG_KEYS.items()},
+        **(_head_document(model.head) if isinstance(model, BertForTask) else {}),
     }
-    write_file(folder / "config.json", (json.dumps(document, indent=2) + "\n").encode())
+    if model.config.pool == "mean":
+        document |= _mean_document()
+        write_file(folder / MEAN_CODE, Path(__file__).with_name(MEAN_CODE).read_bytes())
+    write_file(folder / "config.json", (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
     prefix = "bert." if isinstance(model, Bert) else ""
     weights = {
         their_name(prefix + name).removeprefix(prefix): tensor.detach().float().cpu().contiguous()
         for name, tensor in model.state_dict().items()
     }
+    if isinstance(model, BertForTask) and model.head.task == "answer":
+        weights = {name.replace("classifier.", ANSWER_HEAD): tensor for name, tensor in weights.items()}
     if not model.config.tied and WORD_BIASES[0] in weights:
         weights[WORD_BIASES[1]] = weights[WORD_BIASES[0]].clone()
     write_file(folder / "model.safetensors", safetensors.torch.save(weights, {"format": "pt"}))
@@ -119,6 +164,11 @@ def their_name(name: str) -> str:
 
 def read_config(folder: Path) -> BertConfig:
     """The shape of the model in a folder."""
+    return _config(folder, read_document(folder))
+
+
+def read_document(folder: Path) -> dict[str, Any]:
+    """A folder's config.json, as long as it is a BERT's."""
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
@@ -129,7 +179,7 @@ def read_config(folder: Path) -> BertConfig:
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}); the folder is damaged") from None
     kind = document.get("model_type") if isinstance(document, dict) else None
-    if kind != "bert":
+    if kind not in ("bert", MEAN_TYPE):
         raise UserError(f"{folder} holds a model of type {kind!r}; only 'bert' can be loaded")
     if document.get("position_embedding_type", "absolute") != "absolute":
         raise UserError(
@@ -137,6 +187,11 @@ def read_config(folder: Path) -> BertConfig:
         )
     if document.get("is_decoder"):
         raise UserError(f"{folder} is a decoder; only encoders can be loaded")
+    return document
+
+
+def _config(folder: Path, document: dict[str, Any]) -> BertConfig:
+    path = folder / "config.json"
     known = {ours: document[theirs] for ours, theirs in CONFIG_KEYS.items() if document.get(theirs) is not None}
     if "vocab_size" not in known:
         raise UserError(f"{path} has no vocab_size; the folder is damaged")
@@ -144,60 +199,74 @@ def read_config(folder: Path) -> BertConfig:
         kind = BertConfig.__annotations__[ours]
         if not isinstance(value, int | float if kind is float else kind):
             raise UserError(f"{path}: {CONFIG_KEYS[ours]} is {value!r} but must be of type {kind.__name__}")
-    return BertConfig(**known)
+    return BertConfig(**known, pool="mean" if document["model_type"] == MEAN_TYPE else "cls")
 
 
-def _architecture(model: Bert | BertForPretraining) -> str:
+def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) -> Head | None:
+    """What the weights of a folder's head are for; None without one that is known."""
+    known = document.get("heedful")
+    extra = {name: known[name] for name in HEAD_KEYS if name in known} if isinstance(known, dict) else {}
+    if ANSWER_HEAD + "weight" in theirs:
+        return Head(task="answer", labels=ANSWER_ENDS, **extra)
+    if "classifier.weight" not in theirs:
+        return None
+    outputs = len(theirs["classifier.weight"])
+    names = document.get("id2label")
+    if not isinstance(names, dict) or len(names) != outputs:
+        names = {str(number): f"LABEL_{number}" for number in range(outputs)}
+    try:
+        labels = tuple(str(names[str(number)]) for number in range(outputs))
+    except KeyError as error:
+        raise UserError(f"{folder / 'config.json'}: id2label has no {error}; the folder is damaged") from None
+    named = document.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else None
+    if architecture == "BertForTokenClassification":
+        return Head(task="tag", labels=labels, **extra)
+    if architecture in (None, "BertForSequenceClassification", MEAN_ARCHITECTURE):
+        problem = document.get("problem_type") or ("regression" if outputs == 1 else PROBLEMS["classify"])
+        for task, word in PROBLEMS.items():
+            if word == problem:
+                return Head(task=task, labels=labels)
+        raise UserError(
+            f"{folder / 'config.json'}: problem_type {problem!r} is not known; try {PROBLEMS['classify']}"
+        )
+    return None
+
+
+def _head_document(head: Head) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    if not head.reads_sequence:
+        document["heedful"] = {name: getattr(head, name) for name in HEAD_KEYS if getattr(head, name) is not None}
+    if head.task == "answer":
+        return document
+    return {
+        **document,
+        "id2label": dict(enumerate(head.labels)),
+        "label2id": {label: number for number, label in enumerate(head.labels)},
+        **({"problem_type": PROBLEMS[head.task]} if head.task in PROBLEMS else {}),
+    }
+
+
+def _mean_document() -> dict[str, Any]:
+    module = MEAN_CODE.removesuffix(".py")
+    return {
+        "model_type": MEAN_TYPE,
+        "architectures": [MEAN_ARCHITECTURE],
+        "auto_map": {
+            "AutoConfig": f"{module}.HeedfulBertConfig",
+            "AutoModelForSequenceClassification": f"{module}.{MEAN_ARCHITECTURE}",
+        },
+    }
+
+
+def _architecture(model: Model) -> str:
     if isinstance(model, Bert):
         return "BertModel"
+    if isinstance(model, BertForTask):
+        return ARCHITECTURES[model.head.task]
     if model.mlm is not None and model.nsp is not None:
         return "BertForPreTraining"
     return "BertForMaskedLM" if model.mlm is not None else "BertForNextSentencePrediction"
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        parts = _read_index(index)
-        return {name: tensor for part in parts for name, tensor in _read_safetensors(folder / part).items()}
-    if (folder / "model.safetensors").is_file():
-        return _read_safetensors(folder / "model.safetensors")
-    if (folder / "pytorch_model.bin").is_file():
-        return _read_pickle(folder / "pytorch_model.bin")
-    raise UserError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
-
-
-def _read_index(path: Path) -> list[str]:
-    """The names of the files that the weights are spread over."""
-    try:
-        parts = set(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
-        return sorted(Path(part).name for part in parts)
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise UserError(f"{path} is not an index of weights; copy the folder again") from None
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return safetensors.torch.load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing, though the folder's index names it; copy the folder again") from None
-    except safetensors.SafetensorError as error:
-        raise UserError(
-            f"{path} is truncated, corrupted or not a safetensors file ({error}); copy or save it again"
-        ) from None
-
-
-def _read_pickle(path: Path) -> dict[str, Tensor]:
-    try:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # a damaged file raises anything from IndexError to struct.error
-        raise UserError(
-            f"{path} is damaged or a pickle that holds more than tensors, and loading it could run code; "
-            "save it again as model.safetensors"
-        ) from None
-    if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
-        raise UserError(f"{path} is not a table of tensors; save the model's weights as model.safetensors")
-    return dict(weights)
 
 
 def _ours(theirs: Mapping[str, Tensor], tied: bool) -> dict[str, Tensor]:
@@ -205,13 +274,10 @@ def _ours(theirs: Mapping[str, Tensor], tied: bool) -> dict[str, Tensor]:
     bare = not any(name.startswith("bert.") for name in theirs)
     back = {their: our for our, their in NAMES.items()} | {their: our for our, their in PARAMETERS.items()}
     bias = next((name for name in WORD_BIASES[:: 1 if tied else -1] if name in theirs), None)
-    for head in sorted({name.split(".")[0] for name in theirs if name.startswith(FOREIGN_HEADS)}):
-        warnings.warn(f"the weights of the head {head!r} are left out", stacklevel=3)
     weights: dict[str, Tensor] = {}
     for name, tensor in theirs.items():
-        full = f"bert.{name}" if bare and not name.startswith(("cls.", *FOREIGN_HEADS)) else name
-        if full.startswith(FOREIGN_HEADS):
-            continue
+        full = f"bert.{name}" if bare and not name.startswith(("cls.", *HEADS)) else name
+        full = full.replace(ANSWER_HEAD, HEADS[0])
         if full == bias:
             full = WORD_BIASES[0]
         elif full in WORD_BIASES or full.endswith("position_ids"):

@@ -27,6 +27,9 @@ SIZES: dict[str, tuple[int, int, int]] = {
 }
 """Layers, width and heads of the published sizes."""
 
+POOLS = ("cls", "mean")
+"""How a sequence's states become one vector."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig:
@@ -46,10 +49,14 @@ class BertConfig:
     init_std: float = 0.02
     tied: bool = True
     """The MLM head scores with the token embeddings themselves."""
+    pool: str = "cls"
+    """What the pooler reads: the state of `[CLS]` as published, or the mean of all states."""
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise UserError(f"activation {self.activation!r} is not known; choose from {', '.join(ACTIVATIONS)}")
+        if self.pool not in POOLS:
+            raise UserError(f"pool {self.pool!r} is not known; choose from {', '.join(POOLS)}")
         for name in ("vocab_size", "layers", "dim", "heads", "ffn_dim", "max_length", "segments"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)} must be at least 1")
@@ -144,7 +151,9 @@ class Bert(nn.Module):
         for layer in self.layers:
             x, layer_weights = layer(x, layout, explain)
             weights.append(layer_weights)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(layout.first(x)))
+        pooled = None
+        if self.pooler is not None:
+            pooled = torch.tanh(self.pooler(layout.mean(x) if self.config.pool == "mean" else layout.first(x)))
         return BertOutput(x, pooled, tuple(weights) if explain else None)
 
 

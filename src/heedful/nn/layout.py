@@ -26,6 +26,13 @@ class Padded(NamedTuple):
         """The state of each sequence's first token: (B, T, D) -> (B, D)."""
         return hidden[:, 0]
 
+    def mean(self, hidden: Tensor) -> Tensor:
+        """The mean of each sequence's states: (B, T, D) -> (B, D)."""
+        if self.mask is None:
+            return hidden.mean(1)
+        real = self.mask[..., None].to(hidden.dtype)
+        return (hidden * real).sum(1) / real.sum(1)
+
 
 class Packed(NamedTuple):
     """The tokens of all sequences end to end, (N,), without padding."""
@@ -52,6 +59,10 @@ class Packed(NamedTuple):
     def first(self, hidden: Tensor) -> Tensor:
         """The state of each sequence's first token: (N, D) -> (B, D)."""
         return hidden.index_select(0, self.offsets[:-1])
+
+    def mean(self, hidden: Tensor) -> Tensor:
+        """The mean of each sequence's states: (N, D) -> (B, D)."""
+        return self.unpack(hidden).sum(1) / self.offsets.diff()[:, None]
 
     def mask(self) -> Tensor:
         """(B, longest), True at real tokens."""

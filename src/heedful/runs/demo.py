@@ -53,7 +53,8 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
         say(f"  {sentence}")
         say("      " + ", ".join(f"{c.token} {c.probability:.0%}" for c in candidates))
     pictures.curves(out, out / "curves.png")
-    pictures.model_positions(predictor.model, recipe.objective.length, out / "positions.png")
+    assert predictor.words is not None
+    pictures.model_positions(predictor.words, recipe.objective.length, out / "positions.png")
     say("")
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     say(f"That took {minutes} min {seconds} s.")

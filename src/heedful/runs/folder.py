@@ -3,7 +3,9 @@
 import contextlib
 import platform
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,7 +13,7 @@ import heedful
 from heedful.config import differences, to_toml
 from heedful.durable import sweep, write_file
 from heedful.errors import UserError
-from heedful.runs.options import RUN_FILE, Recipe, read_recipe
+from heedful.runs.options import RUN_FILE
 
 FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
 """What a resumed run may be told anew without becoming another run."""
@@ -25,7 +27,7 @@ def require_free(out: Path) -> None:
         raise UserError(f"{out} exists and is not empty; choose another --out")
 
 
-def claim(out: Path, recipe: Recipe) -> bool:
+def claim(out: Path, recipe: Any) -> bool:
     """Take a new or empty folder for a run, and note in it what the run is; whether the folder is new."""
     require_free(out)
     made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
@@ -37,13 +39,13 @@ def claim(out: Path, recipe: Recipe) -> bool:
     return new
 
 
-def reclaim(out: Path, recipe: Recipe) -> None:
-    """Take the folder of an interrupted run to go on with the same run."""
+def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
+    """Take the folder of an interrupted run to go on with the same run, which is noted in it."""
     if not (out / RUN_FILE).is_file():
         raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
     if (out / "model.safetensors").is_file():
         raise UserError(f"the run in {out} is complete; to go on training its model, use --from {out}")
-    changed = [name for name in differences(read_recipe(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
+    changed = [name for name in differences(read(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
     if changed:
         raise UserError(
             f"the run in {out} was started with another {', '.join(changed)}; "

@@ -134,21 +134,15 @@ class OptimizerPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPart:
-    """The run."""
+class MachinePart:
+    """What any run needs to know of where it runs."""
 
-    budget: Annotated[str | None, optional(metavar="TIME")] = None
-    """Train for this long (90s, 10m, 1h30m); 10m when neither this nor --steps is given."""
-    steps: Annotated[int | None, optional(metavar="N")] = None
-    """Train for this many steps: the same seed then gives the same model."""
     seed: int = 0
     """Everything random follows from it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """bf16 is used on GPUs that can; a CPU always computes in fp32."""
-    evaluations: int = 10
-    """Evaluations on the held-out documents, evenly over the run."""
     checkpoint_every: Annotated[str, arg(metavar="TIME|STEPS")] = "5m"
     """Time (5m) or steps (500) between two checkpoints."""
     keep: int = 2
@@ -157,14 +151,31 @@ class RunPart:
     """Write tensorboard files too."""
 
     def __post_init__(self) -> None:
+        if self.keep < 1:
+            raise UserError(f"keep {self.keep} must be at least 1")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPart(MachinePart):
+    """The run."""
+
+    budget: Annotated[str | None, optional(metavar="TIME")] = None
+    """Train for this long (90s, 10m, 1h30m); 10m when neither this nor --steps is given."""
+    steps: Annotated[int | None, optional(metavar="N")] = None
+    """Train for this many steps: the same seed then gives the same model."""
+    evaluations: int = 10
+    """Evaluations on the held-out documents, evenly over the run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.budget is not None and self.steps is not None:
             raise UserError("--budget and --steps exclude each other; give one of them")
-        for name in ("steps", "evaluations", "keep"):
+        for name in ("steps", "evaluations"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} {value} must be at least 1")
-        if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""Pictures of a run: its curves, and what its positions look like.
+"""Pictures of a run: its curves, what it takes for what, and what its positions look like.
 
-Shapes: T positions, D width.
+Shapes: T positions, D width, C labels.
 """
 
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -17,9 +19,13 @@ from heedful.train import log
 
 matplotlib.use("Agg")
 
+from matplotlib import font_manager
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 FORMATS = ("png", "svg", "pdf")
+LONGEST_LABEL = 24
+MOST_COUNTS = 60
 TITLES = {
     "mlm_loss": "masked words: loss",
     "mlm_accuracy": "masked words: share right",
@@ -38,8 +44,7 @@ def curves(folder: Path, path: Path) -> None:
     shown = [name for name in TITLES if any(name in line for line in lines)]
     if not shown:
         raise UserError(f"{folder} has no reports of a kind that is known here ({', '.join(TITLES)})")
-    if path.suffix[1:].lower() not in FORMATS:
-        raise UserError(f"{path} can't be drawn; let its name end in .{', .'.join(FORMATS)}")
+    _check_format(path)
     rows = (len(shown) + 1) // 2
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for name, axis in zip(shown, axes.flat, strict=False):
@@ -56,6 +61,36 @@ def curves(folder: Path, path: Path) -> None:
     for axis in list(axes.flat)[len(shown) :]:
         axis.remove()
     figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
+    """Draw (C, C) counts, truth in rows, predictions in columns; a cell's shade is its share of the row.
+
+    Beyond MOST_COUNTS labels the shades alone are drawn, and not every label is named: nobody could read them.
+    """
+    size = len(labels)
+    if matrix.shape != (size, size):
+        raise ValueError(f"matrix must have shape {(size, size)}; got {matrix.shape}")
+    _check_format(out)
+    share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    step = -(-size // MOST_COUNTS)
+    cell = min(0.9, max(0.36, 7 / size)) / step  # inches: few labels have room, many still hold their counts
+    names = [_short(label) for label in labels[::step]]
+    style = {"family": _families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
+    edge = 1.2 + 0.09 * max(map(len, names))
+    figure, axis = plt.subplots(figsize=(size * cell + edge + 1, size * cell + edge), layout="constrained")
+    image = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    axis.set_xticks(range(0, size, step), names, rotation=90 if size > 6 or edge > 2.1 else 0, **style)
+    axis.set_yticks(range(0, size, step), names, **style)
+    axis.set(xlabel="predicted", ylabel="truth")
+    if step == 1:
+        _counts(axis, matrix, share, 72 * cell)
+    figure.colorbar(image, ax=axis, label="share of the row", fraction=0.04, pad=0.02)
+    with warnings.catch_warnings():
+        # where no installed font has a label's letters, boxes stand for them: the counts are still worth having
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        figure.savefig(out, dpi=110)
     plt.close(figure)
 
 
@@ -82,3 +117,45 @@ def model_positions(model: Bert | BertForPretraining, length: int, path: Path) -
     """The same for a model's own."""
     encoder = model if isinstance(model, Bert) else model.bert
     positions(encoder.embeddings.positions.weight, min(length, encoder.config.max_length), path)
+
+
+def _check_format(path: Path) -> None:
+    if path.suffix[1:].lower() not in FORMATS:
+        raise UserError(f"{path} can't be drawn; let its name end in .{', .'.join(FORMATS)}")
+
+
+def _counts(axis: Axes, matrix: np.ndarray, share: np.ndarray, points: float) -> None:
+    """Write each count into its cell, which is so many points wide."""
+    fontsize = min(11.0, 0.9 * points / (0.64 * len(str(matrix.max()))))  # a digit is 0.64 of its height wide
+    for (row, column), count in np.ndenumerate(matrix):
+        colour = "0.75" if not count else "white" if share[row, column] > 0.55 else "black"
+        axis.text(column, row, str(count), ha="center", va="center", fontsize=fontsize, color=colour)
+
+
+def _short(label: str) -> str:
+    """A label on one line, and not so long that it takes the picture's place."""
+    label = " ".join(label.split())
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+
+
+def _families(text: str) -> list[str]:
+    """The default font, and behind it the installed one that has most of the letters which the default lacks."""
+    default = font_manager.FontProperties().get_family()
+    lacking = _lacking(font_manager.findfont(font_manager.FontProperties()), {*map(ord, text)})
+    best, left = default, len(lacking)
+    for font in font_manager.fontManager.ttflist:
+        if not left:
+            break
+        # the font of last resort claims every letter, and draws each as a box
+        if font.style == "normal" and "lastresort" not in font.name.replace(" ", "").lower():
+            still = len(_lacking(font.fname, lacking))
+            if still < left:
+                best, left = [*default, font.name], still
+    return best
+
+
+def _lacking(font: str, letters: set[int]) -> set[int]:
+    try:
+        return letters - font_manager.get_font(font).get_charmap().keys()
+    except (OSError, RuntimeError):  # listed once, and gone or unreadable since
+        return letters

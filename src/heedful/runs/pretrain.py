@@ -4,7 +4,6 @@ import math
 import shlex
 import shutil
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,25 +13,25 @@ import torch
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import PretrainingBatch
-from heedful.data.sampler import Position, Sampler
+from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
 from heedful.data.shards import load as load_shards
 from heedful.data.tokenizer import Tokenizer
-from heedful.errors import Interrupted, UserError
+from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.runs import corpus
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, reclaim
-from heedful.runs.options import PretrainOptions, Recipe, resolved
+from heedful.runs.options import PretrainOptions, Recipe, read_recipe, resolved
+from heedful.runs.training import introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
-from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, world
 from heedful.train.log import Log, describe, summary_writer
-from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, train
-from heedful.train.optim import adamw, load_state_tensors, state_tensors
+from heedful.train.loop import Job, Metrics, Plan, Progress, evaluate
+from heedful.train.optim import adamw
 from heedful.train.schedule import seconds
 
 EVALUATION_TOKENS = 100_000
@@ -56,7 +55,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
         compute.repeatable()
         new = False
         if ranks.leads and options.resume:
-            reclaim(out, recipe)
+            reclaim(out, recipe, read_recipe)
         elif ranks.leads:
             new = claim(out, recipe)
         try:
@@ -135,7 +134,7 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
         )
     if recipe.objective.nsp and loaded.config.segments < 2:
         raise UserError(f"{recipe.start_from} has one segment, so it can't tell two sentences apart; use --no-nsp")
-    config = loaded.config
+    config = replace(loaded.config, pool="cls")  # where the next sentence is read
     if part.dropout is not None:
         config = replace(config, dropout=part.dropout)
     if part.attention_dropout is not None:
@@ -237,20 +236,10 @@ def _train(
     can_test = shards.heldout.has_pairs() if recipe.objective.nsp else len(shards.heldout.tokens) > 0
     last: Metrics = {}
     spent = [0.0]  # seconds of evaluations, for everybody alike
-    recent: deque[tuple[float, float]] = deque(maxlen=25)
 
     def terms(batch: PretrainingBatch) -> dict[str, Term]:
         with compute.autocast():
             return pretraining_terms(model, batch, compute.device)
-
-    def report(now: Progress, metrics: Metrics) -> None:
-        done = plan.done(now)
-        recent.append((done, now.elapsed))
-        (old, then), (_, latest) = recent[0], recent[-1]
-        pace = (latest - then) / (done - old) if done > old else now.elapsed / done  # of late: machines have moods
-        left = (1 - done) * pace if plan.budget is None else max(0.0, plan.budget - now.elapsed)
-        log.metrics("train", now.step, {**metrics, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.progress(done, now.step, {**metrics, "left": left})
 
     def test(now: Progress) -> None:
         if not can_test:
@@ -267,7 +256,8 @@ def _train(
 
     def save(now: Progress) -> None:
         if ranks.leads:
-            checkpoint.save(folder, _snapshot(now, model, optimizer, shards, ranks), recipe.run.keep)
+            state = {"shards": shards.key, "ranks": ranks.ranks}
+            checkpoint.save(folder, snapshot(now, model, optimizer, state=state), recipe.run.keep)
 
     job = Job(
         model=model,
@@ -278,72 +268,28 @@ def _train(
         terms=terms,
         plan=plan,
         world=ranks,
-        report=report,
+        report=reporter(plan, log),
         evaluate=test,
         save=save,
     )
-    _introduce(log, model, compute, ranks, progress, can_test=can_test)
-    with log.opened(step=progress.step, tensorboard=recipe.run.tensorboard):
-        try:
-            train(job, progress)
-        except Diverged as error:
-            raise UserError(_diverged(error, folder, plan)) from None
-        except Interrupted as stop:
-            raise Interrupted(f"{stop}; go on with: {_resume_command(options, ranks)}") from None
-        except torch.OutOfMemoryError:
-            tokens = recipe.optimizer.batch_tokens
-            smaller = f"--batch-tokens {tokens // 2} --accumulation {2 * plan.accumulation}"
-            raise UserError(f"the GPU's memory is too small for batches of {tokens} tokens; try {smaller}") from None
+    introduce(log, model, model.config, compute, ranks, progress)
+    if not can_test:
+        log.note("too few documents are held out to evaluate on; --held-out 0.1 holds out more")
+    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
+    run(
+        job,
+        progress,
+        log,
+        folder=folder,
+        resume=resume_command("pretrain", out, ranks) + cache,
+        smaller=f"--batch-tokens {rate.batch_tokens // 2} --accumulation {2 * plan.accumulation}",
+        tensorboard=recipe.run.tensorboard,
+    )
     if ranks.leads:
         save_model(model, out)
         shutil.rmtree(folder, ignore_errors=True)
     log.note(f"saved {out}")
     return last
-
-
-def _resume_command(options: PretrainOptions, ranks: World) -> str:
-    command = "heedful" if ranks.ranks == 1 else f"torchrun --nproc-per-node {ranks.ranks} -m heedful"
-    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
-    return f"{command} pretrain --resume --out {shlex.quote(str(options.out))}{cache}"
-
-
-def _introduce(
-    log: Log, model: BertForPretraining, compute: Compute, ranks: World, progress: Progress, *, can_test: bool
-) -> None:
-    config = model.config
-    parameters = sum(p.numel() for p in model.parameters())
-    where = compute.device.type if ranks.ranks == 1 else f"{ranks.ranks} processes ({compute.device.type})"
-    log.note(
-        f"model: {config.layers} layers, {config.dim} wide, {config.heads} heads, {config.vocab_size:,} tokens, "
-        f"{parameters / 1e6:.1f}M parameters, on {where} in {str(compute.dtype).removeprefix('torch.')}"
-    )
-    if progress.step:
-        log.note(f"resuming at step {progress.step}")
-    if not can_test:
-        log.note("too few documents are held out to evaluate on; --held-out 0.1 holds out more")
-
-
-def _diverged(error: Diverged, folder: Path, plan: Plan) -> str:
-    good = checkpoint.steps(folder)
-    where = f"the last good checkpoint is {good[-1]}" if good else "there is no checkpoint yet"
-    remedy = f"try a lower --lr (now {plan.lr:g}), a longer --warmup, or a smaller --clip, in a new --out"
-    return f"{error}; {where}; {remedy}"
-
-
-def _snapshot(
-    now: Progress, model: BertForPretraining, optimizer: torch.optim.Optimizer, shards: Shards, ranks: World
-) -> Checkpoint:
-    return Checkpoint(
-        step=now.step,
-        tensors={"model": dict(model.state_dict()), "optimizer": state_tensors(optimizer, model)},
-        state={
-            "position": list(now.position),
-            "tokens": now.tokens,
-            "elapsed": now.elapsed,
-            "shards": shards.key,
-            "ranks": ranks.ranks,
-        },
-    )
 
 
 def _restore(
@@ -366,11 +312,4 @@ def _restore(
             f"the run had {found.state['ranks']} processes and now has {ranks.ranks}; it goes on, "
             "but with other steps than if it had not been interrupted"
         )
-    model.load_state_dict(found.tensors["model"])
-    load_state_tensors(optimizer, model, found.tensors["optimizer"])
-    return Progress(
-        step=found.step,
-        position=Position(*found.state["position"]),
-        tokens=found.state["tokens"],
-        elapsed=found.state["elapsed"],
-    )
+    return restore(found, model, optimizer)

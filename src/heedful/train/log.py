@@ -20,6 +20,22 @@ from heedful.errors import UserError
 FILE = "metrics.jsonl"
 PLAIN_EVERY = 0.05
 """The share of a run between two lines where there is no bar."""
+WORDS = {
+    "loss": ("loss", ".3f"),
+    "mlm_accuracy": ("words", ".1%"),
+    "nsp_accuracy": ("next sentence", ".1%"),
+    "perplexity": ("perplexity", ".1f"),
+    "accuracy": ("accuracy", ".1%"),
+    "matthews": ("Matthews", ".3f"),
+    "exact": ("exact", ".1%"),
+    "f1": ("F1", ".1%"),
+    "micro_f1": ("micro F1", ".1%"),
+    "macro_f1": ("macro F1", ".1%"),
+    "pearson": ("Pearson", ".3f"),
+    "spearman": ("Spearman", ".3f"),
+    "rmse": ("error (RMS)", ".4g"),
+}
+"""How a metric is told: its name in words, and its form."""
 
 
 class _Console(Console):
@@ -94,14 +110,7 @@ class Log:
 
 def describe(numbers: dict[str, float]) -> str:
     """Metrics in a few words."""
-    parts = []
-    if "mlm_loss" in numbers:
-        parts.append(f"loss {numbers['loss']:.3f}")
-        parts.append(f"words {numbers['mlm_accuracy']:.1%}")
-    if "nsp_accuracy" in numbers:
-        parts.append(f"next sentence {numbers['nsp_accuracy']:.1%}")
-    if "perplexity" in numbers:
-        parts.append(f"perplexity {numbers['perplexity']:.1f}")
+    parts = [f"{words} {numbers[name]:{form}}" for name, (words, form) in WORDS.items() if name in numbers]
     if "tokens_per_second" in numbers:
         parts.append(f"{numbers['tokens_per_second']:,.0f} tokens/s")
     if "left" in numbers:

@@ -92,7 +92,8 @@ class Job(Generic[Batch]):
     plan: Plan
     world: World
     report: Callable[[Progress, Metrics], None]
-    evaluate: Callable[[Progress], None]
+    evaluate: Callable[[Progress], bool | None]
+    """True ends the run: it has seen enough."""
     save: Callable[[Progress], None]
 
 
@@ -152,8 +153,10 @@ def train(job: Job[Any], progress: Progress) -> Progress:
                 tally = _Tally()
             if after >= 1.0 or _crossed(before, after, plan.evaluations):
                 with clock.paused():
-                    job.evaluate(progress)
+                    enough = job.evaluate(progress)
                     job.model.train()
+                if enough:
+                    return progress
             if last or _due(plan, saved, progress):
                 tally.check(progress.step)
                 with clock.paused():

@@ -1,23 +1,39 @@
 """AdamW as BERT uses it: no decay on biases and norms, clipped gradients."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 
-def adamw(model: nn.Module, *, lr: float, betas: tuple[float, float], eps: float, decay: float) -> torch.optim.AdamW:
-    """The optimizer, with the matrices in one group and everything that must not decay in another."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": decay},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+def adamw(
+    model: nn.Module,
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+    scale: Callable[[str], float] = lambda _: 1.0,
+) -> torch.optim.AdamW:
+    """The optimizer of what is to be trained: matrices decay, everything else does not.
+
+    `scale` gives the share of the learning rate for each parameter, by its name.
+    """
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups.setdefault((scale(name), parameter.dim() > 1), []).append(parameter)
+    tables = [
+        {"params": parameters, "weight_decay": decay if matrices else 0.0, "scale": share}
+        for (share, matrices), parameters in groups.items()
     ]
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
+    return torch.optim.AdamW(tables, lr=lr, betas=betas, eps=eps, fused=True)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Use this learning rate from now on."""
+    """Use this learning rate from now on, every group its share."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group["scale"]
 
 
 def clip(parameters: list[nn.Parameter], most: float) -> Tensor:

@@ -1,0 +1,71 @@
+"""Commands about a folder or the machine."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from heedful.arguments import optional
+from heedful.commands.output import facts, say
+
+
+def info(
+    model: Annotated[Positional[Path], arg(metavar="MODEL")],
+    json: Annotated[bool, FlagCreatePairsOff] = False,
+) -> None:
+    """Describe a model folder.
+
+    Args:
+        model: A model folder.
+        json: As one JSON object.
+    """
+    from heedful.runs.info import describe
+
+    facts(describe(model), as_json=json)
+
+
+def plot(
+    folder: Annotated[Positional[Path], arg(metavar="FOLDER")],
+    out: Annotated[Path | None, optional(metavar="FILE")] = None,
+) -> None:
+    """Draw a run's curves.
+
+    Args:
+        folder: The folder of a run, finished or not.
+        out: The picture, png, svg or pdf (FOLDER/curves.png by default).
+    """
+    from heedful.runs.pictures import curves
+
+    path = out or folder / "curves.png"
+    curves(folder, path)
+    say(f"drew {path}")
+
+
+def export(
+    model: Annotated[Positional[Path], arg(metavar="MODEL")],
+    to: Literal["onnx"] = "onnx",
+    int8: Annotated[bool, FlagCreatePairsOff] = False,
+    out: Annotated[Path | None, optional(metavar="FILE")] = None,
+) -> None:
+    """Write a model for another engine.
+
+    Args:
+        model: A model folder.
+        to: The format.
+        int8: Also with weights of 8 bits: a quarter of the size and faster on a CPU, a little less exact.
+        out: The file (MODEL/onnx/model.onnx by default, where --engine onnx looks for it).
+    """
+    from heedful.runs.export import export as run
+
+    say(run(model, to=to, int8=int8, out=out))
+
+
+def doctor(json: Annotated[bool, FlagCreatePairsOff] = False) -> None:
+    """Say what this machine offers: versions, processor, memory, GPU, safe precision, missing parts.
+
+    Args:
+        json: As one JSON object.
+    """
+    from heedful.runs.doctor import examine
+
+    facts(examine(), as_json=json)

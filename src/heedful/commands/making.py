@@ -1,0 +1,144 @@
+"""Commands that make something: a vocabulary, prepared text, a model."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from heedful.arguments import optional, parse
+from heedful.commands.output import say
+
+
+def demo(
+    out: Annotated[Path, arg(metavar="FOLDER")] = Path("demo"),
+    steps: Annotated[int | None, optional(metavar="N")] = None,
+    seed: int = 0,
+    cache: Annotated[Path | None, optional(metavar="FOLDER")] = None,
+) -> None:
+    """Train a small BERT on Python's own documentation in about five minutes, and try it.
+
+    Args:
+        out: Where the model goes.
+        steps: Train for this many steps instead of the usual number.
+        seed: Everything random follows from it.
+        cache: Where prepared text is kept (~/.cache/heedful by default).
+    """
+    from heedful.runs.demo import demo as run
+
+    run(out, steps=steps, seed=seed, cache=cache, say=say)
+
+
+def pretrain(options: Any) -> None:
+    """Pretrain a BERT from plain text: tokenizer, shards, training, evaluation, a folder anyone can open."""
+    from heedful.runs.pretrain import pretrain as run
+
+    run(options)
+
+
+def finetune(options: Any) -> None:
+    """Fine-tune a BERT to classify, score, tag or answer: training, evaluation, a folder anyone can open."""
+    if options.settings.run.seeds > 1:
+        from heedful.runs.seeds import finetune_seeds
+
+        finetune_seeds(options)
+    else:
+        from heedful.runs.finetune import finetune as run
+
+        run(options)
+
+
+def tokenizer(
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
+    out: Annotated[Path, arg(metavar="FOLDER")],
+    vocab_size: Annotated[int | None, optional(metavar="N")] = None,
+    cased: Annotated[bool, FlagCreatePairsOff] = False,
+    text: Annotated[str | None, optional(metavar="COLUMN")] = None,
+    errors: Literal["strict", "replace"] = "strict",
+    held_out: Annotated[float | None, optional(metavar="SHARE")] = None,
+) -> None:
+    """Train a WordPiece tokenizer and say how well it covers text that it has not seen.
+
+    Args:
+        corpus: Files, folders, globs, or - for standard input.
+        out: Where the tokenizer goes.
+        vocab_size: Tokens in the vocabulary (by default 16000, or as many as the text supports).
+        cased: Keep upper and lower case apart.
+        text: Column that holds the text, for tables.
+        errors: What to do with bytes that are not UTF-8.
+        held_out: Share of the documents to test on (by default 1 to 10 percent).
+    """
+    from heedful.runs.options import TextPart, VocabularyPart
+    from heedful.runs.tokenizer import make
+
+    part = TextPart(text=text, errors=errors, held_out=held_out)
+    for line in make(corpus, part, VocabularyPart(vocab_size=vocab_size, cased=cased), out):
+        say(line)
+
+
+def prepare(
+    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
+    tokenizer: Annotated[Path, arg(metavar="FOLDER")],
+    out: Annotated[Path, arg(metavar="FOLDER")],
+    text: Annotated[str | None, optional(metavar="COLUMN")] = None,
+    errors: Literal["strict", "replace"] = "strict",
+    held_out: Annotated[float | None, optional(metavar="SHARE")] = None,
+) -> None:
+    """Turn text into shards once, for `heedful pretrain` to use here or on another machine.
+
+    Args:
+        corpus: Files, folders, globs, or - for standard input.
+        tokenizer: Folder of the tokenizer to use (`heedful tokenizer` makes one; a model folder has one).
+        out: Where the shards go.
+        text: Column that holds the text, for tables.
+        errors: What to do with bytes that are not UTF-8.
+        held_out: Share of the documents kept for evaluation (by default 1 to 10 percent).
+    """
+    from heedful.runs.options import TextPart
+    from heedful.runs.shards import make
+
+    say(make(corpus, TextPart(text=text, errors=errors, held_out=held_out), tokenizer, out))
+
+
+def pretrain_options(arguments: list[str]) -> Any:
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
+    from heedful.runs.options import RIVALS, RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe, without
+
+    recipe = _value(arguments, "--recipe")
+    out = _value(arguments, "--out")
+    base = Recipe()
+    if recipe is not None:
+        base = load_recipe(recipe)
+    elif "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
+        base = read_recipe(Path(out) / RUN_FILE)
+    typed = [flag for flag in RIVALS if _value(arguments, f"--{flag}") is not None]
+    base = without(base, (field for flag in typed for field in RIVALS[flag]))
+    # MISSING keeps --out required although the rest has defaults.
+    from tyro import MISSING
+
+    return parse(PretrainOptions, "pretrain", arguments, default=PretrainOptions(settings=base, out=MISSING))
+
+
+def finetune_options(arguments: list[str]) -> Any:
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
+    from tyro import MISSING
+
+    from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, read_recipe
+    from heedful.runs.options import RUN_FILE
+
+    recipe = _value(arguments, "--recipe")
+    out = _value(arguments, "--out")
+    base = FinetuneRecipe()
+    if recipe is not None:
+        base = read_recipe(Path(recipe))
+    elif "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
+        base = read_recipe(Path(out) / RUN_FILE)
+    return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
+
+
+def _value(arguments: list[str], flag: str) -> str | None:
+    """What stands behind a flag."""
+    for number, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name.replace("_", "-") == flag:  # tyro takes both spellings
+            return value if equals else next(iter(arguments[number + 1 :]), None)
+    return None

@@ -1,0 +1,1 @@
+"""How good predictions are, as plain floats (shares of 1, never percent). Knows nothing of torch or models."""

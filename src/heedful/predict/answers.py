@@ -1,0 +1,105 @@
+"""Answers to questions, each a stretch of the question's context (Devlin et al. 2018, sections 4.2 and 4.3).
+
+The best stretch is the one whose ends score highest together, over all windows. No answer, the empty text, is one of
+the candidates for models that were trained with questions that have none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.data.flaws import Flaw
+from heedful.data.inputs import QuestionWindow, question_windows
+from heedful.data.questions import QuestionExample
+from heedful.data.tokenizer import Tokenizer
+from heedful.predict.engine import Engine
+
+CANDIDATES = 20
+"""Starts and ends that are tried in each window."""
+
+
+class Answer(NamedTuple):
+    """A stretch of the context; the empty text where there is no answer."""
+
+    text: str
+    start: int
+    end: int
+    probability: float
+    """Among the candidates that were looked at."""
+
+
+class Asked(NamedTuple):
+    """A question's context, and the windows over it."""
+
+    context: str
+    windows: list[QuestionWindow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The best answers to each question."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    length: int
+    """Tokens of a window, the question's included."""
+    overlap: int
+    """Tokens of the context that neighbouring windows share."""
+    n_best: int = 1
+    longest: int = 30
+    """The most tokens of an answer."""
+    may_be_empty: bool = False
+    """Whether "there is no answer" is one."""
+
+    def prepare(self, examples: Sequence[QuestionExample]) -> list[Asked | Flaw]:
+        """The windows of each question."""
+        found = question_windows(
+            self.tokenizer,
+            [one.question for one in examples],
+            [one.context for one in examples],
+            self.length,
+            self.overlap,
+        )
+        return [
+            Asked(one.context, windows)
+            if windows
+            else Flaw(one.where, f"the question leaves no room for its context in {self.length} tokens; shorten it")
+            for one, windows in zip(examples, found, strict=True)
+        ]
+
+    def answer(self, prepared: Sequence[Asked]) -> list[list[Answer]]:
+        """The best answers, best first."""
+        scores = iter(self.engine.scores([window.input for one in prepared for window in one.windows]))
+        return [self._best(one, [next(scores) for _ in one.windows]) for one in prepared]
+
+    def _best(self, one: Asked, scores: list[np.ndarray]) -> list[Answer]:
+        found: dict[tuple[int, int], float] = {}
+        empty = np.inf
+        for window, both in zip(one.windows, scores, strict=True):
+            for place, score in _candidates(window, both.astype(np.float64), self.longest):
+                found[place] = max(score, found.get(place, -np.inf))
+            empty = min(empty, float(both[0].sum()))  # every window must agree that there is none
+        if self.may_be_empty or not found:
+            found[0, 0] = empty
+        ranked = sorted(found.items(), key=lambda item: -item[1])[: max(self.n_best, CANDIDATES)]
+        powers = np.exp([score - ranked[0][1] for _, score in ranked])
+        shares = (powers / powers.sum()).tolist()
+        return [
+            Answer(one.context[start:end], start, end, share)
+            for ((start, end), _), share in zip(ranked[: self.n_best], shares, strict=False)
+        ]
+
+
+def _candidates(window: QuestionWindow, scores: np.ndarray, longest: int) -> list[tuple[tuple[int, int], float]]:
+    """Stretches of a window's context and the sums of their ends' scores."""
+    context = scores[window.start : window.start + len(window.spans)]  # (C, 2)
+    starts = np.argsort(-context[:, 0], kind="stable")[:CANDIDATES]
+    ends = np.argsort(-context[:, 1], kind="stable")[:CANDIDATES]
+    return [
+        ((int(window.spans[first, 0]), int(window.spans[last, 1])), float(context[first, 0] + context[last, 1]))
+        for first in starts
+        for last in ends
+        if first <= last < first + longest
+    ]

@@ -1,0 +1,246 @@
+"""A model folder as something to ask: texts in, answers out. Lists in, lists out; one in, one out."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+
+from heedful.data import tokenizer as wordpiece
+from heedful.data.flaws import sound
+from heedful.data.labelled import TextExample
+from heedful.data.questions import QuestionExample
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import UserError
+from heedful.formats.huggingface import load_model
+from heedful.formats.sentence_transformers import Pooling, read_pooling
+from heedful.models.bert import BertForPretraining
+from heedful.models.heads import TASKS, Head
+from heedful.predict.answers import Answers
+from heedful.predict.blanks import Filler
+from heedful.predict.engine import Engine, Pool, TorchEngine
+from heedful.predict.generation import Generated, generate
+from heedful.predict.reading import Reader
+from heedful.predict.tags import Sentence, Tags, sentence
+from heedful.predict.texts import Classes, Labels, Regressor, Vectors
+
+One = TypeVar("One")
+Text = str | tuple[str, str]
+"""A text, or a pair of texts."""
+
+WINDOW, OVERLAP = 384, 128
+"""Tokens of a window over a long text, and tokens that neighbours share, where training said nothing else."""
+METHODS = {
+    "classify": "classify",
+    "multilabel": "classify",
+    "regress": "regress",
+    "tag": "tag",
+    "answer": "answer",
+}
+"""The method that asks each kind of head."""
+
+
+class Predictor:
+    """A model and its tokenizer. What it can be asked depends on its head; `embed` always works."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        origin: str = "the model",
+        pooling: Pooling | None = None,
+    ) -> None:
+        if tokenizer.vocab_size > engine.vocab_size:
+            raise UserError(
+                f"{origin}: its tokenizer has {tokenizer.vocab_size} tokens but the model only "
+                f"{engine.vocab_size}; they do not belong together"
+            )
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.origin = origin
+        self.pooling = pooling or Pooling()
+
+    @property
+    def head(self) -> Head | None:
+        """What the model was fine-tuned for."""
+        return self.engine.head
+
+    @cached_property
+    def words(self) -> BertForPretraining | None:
+        """The model that fills blanks, where this is one."""
+        model = self.engine.model if isinstance(self.engine, TorchEngine) else None
+        return model if isinstance(model, BertForPretraining) and model.mlm is not None else None
+
+    def classify(self, texts: Text | Sequence[Text], *, truncate: bool = False) -> Any:
+        """`Classified` for each text or pair; `Labelled` if the model gives any number of labels."""
+        return self._texts(self.reader("classify", truncate=truncate), texts)
+
+    def regress(self, texts: Text | Sequence[Text], *, truncate: bool = False) -> Any:
+        """The numbers of each text or pair, by name, in the units of the training data."""
+        return self._texts(self.reader("regress", truncate=truncate), texts)
+
+    def tag(self, texts: str | Sequence[str] | Sequence[Sequence[str]]) -> Any:
+        """`Tagged` for each text, however long. A list of lists of words is tagged word by word."""
+        reader = self.reader("tag")
+        alone = isinstance(texts, str)
+        given = [texts] if isinstance(texts, str) else list(texts)
+        sentences = [
+            sentence(self.tokenizer, one, _short(one))
+            if isinstance(one, str)
+            else Sentence(_short(" ".join(one)), tuple(one))
+            for one in given
+        ]
+        found = _all(reader, sentences)
+        return found[0] if alone else found
+
+    def answer(
+        self,
+        questions: str | Sequence[tuple[str, str]],
+        context: str | None = None,
+        *,
+        n_best: int = 1,
+        longest: int = 30,
+        may_be_empty: bool | None = None,
+    ) -> Any:
+        """The best answers to a question in its context, or to each of several (question, context)."""
+        reader = self.reader("answer", n_best=n_best, longest=longest, may_be_empty=may_be_empty)
+        if isinstance(questions, str) and context is None:
+            raise UserError("a question needs a text to answer it from; give the context too")
+        pairs = [(questions, context or "")] if isinstance(questions, str) else list(questions)
+        asked = [
+            QuestionExample(_short(one), str(number), one, text, None) for number, (one, text) in enumerate(pairs)
+        ]
+        found = _all(reader, asked)
+        return found[0] if isinstance(questions, str) else found
+
+    def embed(
+        self,
+        texts: Text | Sequence[Text],
+        *,
+        pool: Pool | None = None,
+        normalise: bool | None = None,
+        truncate: bool | None = None,
+    ) -> np.ndarray:
+        """A vector for each text: (texts, D), or (D,) for one."""
+        reader = self.vectors(pool, normalise, truncate)
+        found = self._texts(reader, texts)
+        return found if isinstance(found, np.ndarray) else np.array(found, np.float32).reshape(len(found), -1)
+
+    def fill(self, texts: str | Sequence[str], top: int = 5) -> Any:
+        """The most probable tokens for every `[MASK]` of a text, or of each of several."""
+        return self._texts(self.reader("fill", top=top), texts)
+
+    def generate(self, text: str = "", **options: Any) -> Generated:
+        """Text written by filling blanks and emptying them again; see `generation.generate` for the options."""
+        if self.words is None:
+            raise UserError(
+                f"{self.origin} can't write text: it has no masked-word head; pretrain one with `heedful pretrain`"
+            )
+        return generate(self.words, self.tokenizer, text, **options)
+
+    def reader(
+        self,
+        method: str,
+        *,
+        truncate: bool = False,
+        top: int = 5,
+        n_best: int = 1,
+        longest: int = 30,
+        may_be_empty: bool | None = None,
+    ) -> Reader[Any, Any, Any]:
+        """What answers a method's examples; an error that says what to train if the model can't."""
+        if method == "fill":
+            if self.words is None:
+                raise UserError(
+                    f"{self.origin} can't fill blanks: it has no masked-word head; "
+                    "pretrain one with `heedful pretrain`"
+                )
+            if top < 1:
+                raise UserError(f"top {top} must be at least 1")
+            return Filler(model=self.words, tokenizer=self.tokenizer, top=top)
+        head = self.engine.head
+        if head is None or METHODS[head.task] != method:
+            raise UserError(f"{self.origin} can't {method}: {self._ability()}; {_training(method)}")
+        common: dict[str, Any] = {"engine": self.engine, "tokenizer": self.tokenizer}
+        if head.reads_sequence:
+            kinds = {"classify": Classes, "multilabel": Labels, "regress": Regressor}
+            return kinds[head.task](**common, length=self.engine.max_length, truncate=truncate)
+        length = min(head.length or WINDOW, self.engine.max_length)
+        overlap = min(OVERLAP if head.overlap is None else head.overlap, length // 3)
+        if head.task == "tag":
+            return Tags(**common, length=length, overlap=overlap)
+        if n_best < 1:
+            raise UserError(f"n_best {n_best} must be at least 1")
+        empty = head.may_be_empty if may_be_empty is None else may_be_empty
+        return Answers(**common, length=length, overlap=overlap, n_best=n_best, longest=longest, may_be_empty=empty)
+
+    def vectors(self, pool: Pool | None, normalise: bool | None, truncate: bool | None) -> Vectors:
+        """What embeds texts: as asked, else as the folder says, else by the mean."""
+        return Vectors(
+            engine=self.engine,
+            tokenizer=self.tokenizer,
+            length=min(self.pooling.length or self.engine.max_length, self.engine.max_length),
+            truncate=self.pooling.length is not None if truncate is None else truncate,
+            pool=pool or self.pooling.pool,
+            normalise=self.pooling.normalise if normalise is None else normalise,
+        )
+
+    def _ability(self) -> str:
+        if self.engine.head is not None:
+            return f"its head gives {TASKS[self.engine.head.task]}"
+        return "it fills blanks" if self.words is not None else "it is an encoder without a head"
+
+    def _texts(self, reader: Reader[Any, Any, Any], texts: Any) -> Any:
+        alone = isinstance(texts, str) or (
+            isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(one, str) for one in texts)
+        )
+        found = _all(reader, [_example(one) for one in ([texts] if alone else texts)])
+        return found[0] if alone else found
+
+
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    *,
+    engine: Literal["torch", "onnx"] = "torch",
+    int8: bool = False,
+) -> Predictor:
+    """The predictor in a model folder, on the GPU where there is one; or on what `heedful export` wrote."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    inner, pooling = read_pooling(folder)
+    if int8 and engine != "onnx":
+        raise UserError("int8 is for the onnx engine; add --engine onnx")
+    if engine == "onnx":
+        from heedful.predict.onnx import OnnxEngine
+
+        computing: Engine = OnnxEngine(inner, int8=int8)
+    else:
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        computing = TorchEngine(load_model(inner).to(device))
+    return Predictor(computing, wordpiece.load(inner), str(folder), pooling)
+
+
+def _example(text: Any) -> TextExample:
+    if isinstance(text, str):
+        return TextExample(_short(text), text, None)
+    if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(one, str) for one in text):
+        return TextExample(_short(text[0]), text[0], text[1])
+    raise UserError(f"{text!r:.60} is neither a text nor a pair of texts")
+
+
+def _all(reader: Reader[Any, One, Any], examples: Sequence[Any]) -> list[Any]:
+    prepared: list[One] = list(sound(reader.prepare(examples)))
+    return reader.answer(prepared)
+
+
+def _training(method: str) -> str:
+    return f"train one with `heedful finetune MODEL DATA --task {method} --out FOLDER`"
+
+
+def _short(text: str, most: int = 60) -> str:
+    return repr(text if len(text) <= most else text[: most - 1] + "…")

@@ -1,0 +1,133 @@
+"""One answer for a text or a pair of texts: a class, labels, numbers, or a vector."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from heedful.data.flaws import Flaw
+from heedful.data.inputs import Input, text_inputs
+from heedful.data.labelled import TextExample
+from heedful.data.tokenizer import Tokenizer
+from heedful.predict.engine import Engine, Pool
+
+THRESHOLD = 0.5
+"""The probability from which on a label is given."""
+
+
+class Classified(NamedTuple):
+    """The class of a text."""
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    """Of every class."""
+
+
+class Labelled(NamedTuple):
+    """The labels of a text: those at least as probable as not."""
+
+    labels: list[str]
+    probabilities: dict[str, float]
+    """Of every label."""
+
+
+Numbers = dict[str, float]
+"""A number for each target, in the units of the training data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextReader:
+    """Texts as inputs of the model. What is too long is refused, or cut if that is asked for."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    length: int
+    """The most tokens to read."""
+    truncate: bool = False
+
+    def prepare(self, examples: Sequence[TextExample]) -> list[Input | Flaw]:
+        """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
+        prepared: list[Input | Flaw] = [
+            Flaw(one.where, "the text is empty; write something in it") for one in examples
+        ]
+        for paired in (False, True):
+            chosen = [
+                number
+                for number, one in enumerate(examples)
+                if (one.pair is not None) == paired and (one.text.strip() or (one.pair or "").strip())
+            ]
+            seconds = [examples[number].pair or "" for number in chosen] if paired else None
+            found = text_inputs(self.tokenizer, [examples[number].text for number in chosen], seconds, self.length)
+            for number, (one, tokens) in zip(chosen, found, strict=True):
+                prepared[number] = (
+                    one if self.truncate or tokens <= self.length else self._too_long(examples[number].where, tokens)
+                )
+        return prepared
+
+    def _too_long(self, where: str, tokens: int) -> Flaw:
+        return Flaw(
+            where, f"{tokens:,} tokens, of which {self.length} can be read; shorten it, or cut it with --truncate"
+        )
+
+
+class Classes(TextReader):
+    """The class of each text."""
+
+    def answer(self, prepared: Sequence[Input]) -> list[Classified]:
+        """The most probable class, and the probabilities of all."""
+        head = self.engine.head
+        assert head is not None
+        found = []
+        for scores in self.engine.scores(prepared):
+            probabilities = _softmax(scores)
+            best = int(probabilities.argmax())
+            table = dict(zip(head.labels, probabilities.tolist(), strict=True))
+            found.append(Classified(head.labels[best], float(probabilities[best]), table))
+        return found
+
+
+class Labels(TextReader):
+    """The labels of each text, any number of them."""
+
+    def answer(self, prepared: Sequence[Input]) -> list[Labelled]:
+        """The labels that are at least as probable as not, and the probabilities of all."""
+        head = self.engine.head
+        assert head is not None
+        found = []
+        for scores in self.engine.scores(prepared):
+            probabilities = 1 / (1 + np.exp(-scores.astype(np.float64)))
+            table = dict(zip(head.labels, probabilities.tolist(), strict=True))
+            found.append(Labelled([label for label, share in table.items() if share >= THRESHOLD], table))
+        return found
+
+
+class Regressor(TextReader):
+    """The numbers of each text."""
+
+    def answer(self, prepared: Sequence[Input]) -> list[Numbers]:
+        """A number for each target."""
+        head = self.engine.head
+        assert head is not None
+        return [dict(zip(head.labels, scores.tolist(), strict=True)) for scores in self.engine.scores(prepared)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vectors(TextReader):
+    """A vector for each text."""
+
+    pool: Pool = "mean"
+    normalise: bool = True
+
+    def answer(self, prepared: Sequence[Input]) -> list[np.ndarray]:
+        """(D,) each; of length 1 if normalised."""
+        found = self.engine.vectors(prepared, self.pool)
+        if self.normalise:
+            found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return list(found)
+
+
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores.astype(np.float64) - scores.max())
+    return powers / powers.sum()

@@ -1,0 +1,202 @@
+"""What a model says of a file, line by line, in the order of the file and in constant memory."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from heedful.data import labelled, questions, tagged
+from heedful.data.columns import Columns
+from heedful.data.flaws import Flaw
+from heedful.data.labelled import TextExample
+from heedful.data.lines import Errors
+from heedful.data.tables import is_table, kind, rows
+from heedful.errors import UserError
+from heedful.predict.predictor import METHODS, Predictor
+from heedful.predict.reading import CHUNK, answers
+from heedful.predict.tags import sentence
+
+STREAM_CHUNK = 256
+"""Lines of standard input that are answered together; of what a person types, each alone."""
+TAGGED_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".ner")
+WORD_COLUMNS = ("tokens", "words")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """How a file is read and answered."""
+
+    columns: Columns
+    errors: Errors = "strict"
+    truncate: bool = False
+    skip_bad: bool = False
+    n_best: int = 1
+    top: int = 5
+    every: bool = False
+    """The probabilities of all labels too."""
+    echo: bool = False
+    """What was asked, beside the answer."""
+
+
+def predict(predictor: Predictor, source: Path | None, out: Path | None, form: str, asking: Asking) -> str | None:
+    """Answer a file, or standard input; what there is to say of it in the end."""
+    method = METHODS[predictor.head.task] if predictor.head else "fill"
+    if predictor.head is None and predictor.words is None:
+        raise UserError(
+            f"{predictor.origin} is an encoder without a head: `heedful embed` gives its vectors, "
+            "`heedful finetune` gives it a head"
+        )
+    reader = predictor.reader(method, truncate=asking.truncate, n_best=asking.n_best, top=asking.top)
+    items = read(predictor, source, asking)
+    chunk = CHUNK if source else 1 if sys.stdin is not None and sys.stdin.isatty() else STREAM_CHUNK
+    found = answers(reader, items, chunk)
+    written, skipped = 0, []
+    with nullcontext(sys.stdout) if out is None else _new(out) as file:
+        for line in _rendered(predictor, found, form, asking, skipped):
+            file.write(line + "\n")
+            written += 1
+            if written % chunk == 0 or chunk == 1:
+                file.flush()
+        file.flush()
+    if skipped:
+        return f"{len(skipped):,} bad rows have no answer, the first: {skipped[0]}"
+    return None if written else "there was nothing to read"
+
+
+def read(predictor: Predictor, source: Path | None, asking: Asking) -> Iterator[Any | Flaw]:
+    """The examples of a file as the model's head takes them."""
+    task = predictor.head.task if predictor.head else "fill"
+    if task == "answer":
+        if source is None:
+            raise UserError("questions come from a file (SQuAD json, jsonl, parquet), not from standard input")
+        return questions.examples(source, errors=asking.errors, required=False)
+    if task == "tag":
+        if source is not None and _has_words(source):
+            return tagged.examples(source, errors=asking.errors, required=False)
+        found = labelled.texts(source, asking.columns, errors=asking.errors)
+        return (one if isinstance(one, Flaw) else sentence(predictor.tokenizer, one.text, one.where) for one in found)
+    return labelled.texts(source, asking.columns, errors=asking.errors)
+
+
+def as_table(answer: Any, head: str, *, every: bool = False) -> dict[str, Any]:
+    """An answer as JSON knows it."""
+    match head:
+        case "classify":
+            table = {"label": answer.label, "probability": answer.probability}
+            return {**table, "probabilities": answer.probabilities} if every else table
+        case "multilabel":
+            given = {label: answer.probabilities[label] for label in answer.labels}
+            return {"labels": answer.labels, "probabilities": answer.probabilities if every else given}
+        case "regress":
+            return dict(answer)
+        case "tag":
+            entities = [one._asdict() for one in answer.entities]
+            return {"words": answer.words, "tags": answer.tags, "entities": entities}
+        case "answer":
+            best = [one._asdict() for one in answer]
+            return best[0] if len(best) == 1 else {**best[0], "n_best": best}
+    return {"blanks": [[one._asdict() for one in blank] for blank in answer]}
+
+
+def _rendered(
+    predictor: Predictor, found: Iterable[Any], form: str, asking: Asking, skipped: list[Flaw]
+) -> Iterator[str]:
+    task = predictor.head.task if predictor.head else "fill"
+    labels = predictor.head.labels if predictor.head else ()
+    if form == "tsv" and (header := _header(task, labels, asking)):
+        yield header
+    for one in found:
+        if isinstance(one, Flaw):
+            if not asking.skip_bad:
+                raise UserError(str(one))
+            skipped.append(one)
+            if form == "jsonl":
+                yield json.dumps({"error": str(one)}, ensure_ascii=False)
+            else:
+                yield "" if task == "tag" else "\t" * _header(task, labels, asking).count("\t")
+            continue
+        example, answer = one
+        table = as_table(answer, task, every=asking.every)
+        if form == "jsonl":
+            asked = _asked(example) if asking.echo else {}
+            known = {"id": example.id} if task == "answer" else {}
+            yield json.dumps({**known, **asked, **table}, ensure_ascii=False)
+        else:
+            yield _tsv(task, table, example, asking)
+
+
+def _header(task: str, labels: tuple[str, ...], asking: Asking) -> str:
+    names = {
+        "classify": ["label", "probability", *(labels if asking.every else ())],
+        "multilabel": ["labels", *(labels if asking.every else ())],
+        "regress": list(labels),
+        "answer": ["id", "answer", "probability"],
+        "fill": ["blanks"],
+        "tag": [],
+    }[task]
+    if asking.echo and names:
+        names = ["text", *names]
+    return "\t".join(map(_field, names))
+
+
+def _tsv(task: str, table: dict[str, Any], example: Any, asking: Asking) -> str:
+    every = list(table.get("probabilities", {}).values()) if asking.every else []
+    match task:
+        case "classify":
+            fields = [table["label"], table["probability"], *every]
+        case "multilabel":
+            fields = [",".join(table["labels"]), *every]
+        case "regress":
+            fields = list(table.values())
+        case "answer":
+            fields = [example.id, table["text"], table["probability"]]
+        case "fill":
+            fields = [" ".join(blank[0]["token"] for blank in table["blanks"])]
+        case _:  # a word a line, as in CoNLL, and an empty line after each text
+            return "".join(
+                f"{_field(word)}\t{tag}\n" for word, tag in zip(table["words"], table["tags"], strict=True)
+            )
+    if asking.echo:
+        fields = [" | ".join(_asked(example).values()), *fields]
+    return "\t".join(map(_field, fields))
+
+
+def _field(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
+
+
+def _asked(example: Any) -> dict[str, str]:
+    if isinstance(example, TextExample):
+        return {"text": example.text, **({} if example.pair is None else {"pair": example.pair})}
+    if hasattr(example, "question"):
+        return {"question": example.question}
+    return {"text": getattr(example, "text", None) or " ".join(example.words)}
+
+
+def _has_words(file: Path) -> bool:
+    """Whether a file holds words already, and not texts."""
+    ending = (
+        kind(file)[0]
+        if is_table(file)
+        else file.with_suffix("").suffix
+        if file.suffix in (".gz", ".xz", ".zst")
+        else file.suffix
+    )
+    if ending in TAGGED_FILES:
+        return True
+    if ending not in (".jsonl", ".parquet"):
+        return False
+    first = next((one for one in rows(file) if not isinstance(one, Flaw)), None)
+    return first is not None and any(name in first[1] for name in WORD_COLUMNS)
+
+
+def _new(path: Path) -> TextIO:
+    if path.exists():
+        raise UserError(f"{path} exists already; choose another --out")
+    return path.open("w", encoding="utf-8", newline="\n")
+
+
+Form = Literal["jsonl", "tsv"]

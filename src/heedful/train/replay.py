@@ -1,0 +1,84 @@
+"""A model's forward and backward passes, recorded once a shape and then replayed as one piece (CUDA graphs).
+
+With small models and batches a GPU waits for the next kernel to be launched, not for arithmetic. A recording needs
+fixed shapes, so batches are padded to one of a few lengths; what that adds in arithmetic costs less than the
+launches did.
+
+Shapes: B sequences, T padded length, N tokens, C outputs.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from heedful.data.batch import InputBatch
+from heedful.models.heads import BertForTask
+
+MOST_TOKENS = 8192
+"""Larger batches keep a GPU busy by themselves."""
+
+
+class _Scores(nn.Module):
+    """The model in its precision; one of these is recorded for each shape."""
+
+    def __init__(self, model: BertForTask, autocast: Callable[[], AbstractContextManager[object]]) -> None:
+        super().__init__()
+        self.model = model
+        self.autocast = autocast
+
+    def forward(self, ids: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
+        with self.autocast():
+            return self.model(ids, segments, mask).float()
+
+
+class Replay:
+    """Scores of full batches by replaying; None for other batches, which are for somebody else."""
+
+    def __init__(self, model: BertForTask, batch: int, dtype: torch.dtype) -> None:
+        self.model = model
+        self.batch = batch
+        self.dtype = dtype
+        self.recorded: dict[int, Callable[[Tensor, Tensor, Tensor], Tensor]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+        self.device = next(model.parameters()).device
+
+    def score(self, inputs: InputBatch) -> Tensor | None:
+        """(B, C), or (N, C) for a head that reads every token."""
+        length = min(padded_length(inputs.longest), self.model.config.max_length)
+        sequences = len(inputs.offsets) - 1
+        if sequences != self.batch or sequences * length > MOST_TOKENS:
+            return None
+        rows = np.repeat(np.arange(sequences), np.diff(inputs.offsets))
+        slots = rows * length + np.arange(len(inputs.ids)) - inputs.offsets[rows]  # (N,)
+        table = np.zeros((3, sequences * length), np.int64)
+        table[:, slots] = inputs.ids, inputs.segments, 1
+        ids, segments, mask = torch.from_numpy(table).to(self.device).view(3, sequences, length)
+        scores = self._recording(length)(ids, segments, mask.bool())
+        if self.model.head.reads_sequence:
+            return scores
+        return scores.flatten(0, 1).index_select(0, torch.from_numpy(slots).to(self.device))
+
+    def _recording(self, length: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        if length not in self.recorded:
+            ids = torch.zeros(self.batch, length, dtype=torch.int64, device=self.device)
+            mask = torch.ones_like(ids, dtype=torch.bool)
+            # The cache of cast weights would hold what the first recording cast for ever.
+            half = self.dtype is not torch.float32
+            scores = _Scores(
+                self.model, lambda: torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False)
+            )
+            # Recording draws dropout of its own; a resumed run records at another step and must not notice.
+            with torch.random.fork_rng([self.device]), torch.autocast("cuda", enabled=False):
+                self.recorded[length] = torch.cuda.make_graphed_callables(
+                    scores, (ids, torch.zeros_like(ids), mask), pool=self.pool
+                )
+        return self.recorded[length]
+
+
+def padded_length(longest: int) -> int:
+    """One of a few lengths, at least this one."""
+    step = 16 if longest <= 128 else 64
+    return -(-longest // step) * step

@@ -21,6 +21,7 @@ LAYERS = (
     ("formats",),
     ("predict", "runs"),
     ("serve", "explore"),
+    ("commands",),
     ("cli",),
     ("__main__",),
 )

@@ -18,17 +18,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.data.lines import MAX_LINE
 from heedful.data.sentences import MAX_SENTENCE, split_sentences
-from heedful.data.sources import (
-    DOCUMENT_SENTENCES,
-    MAX_LINE,
-    SUFFIXES,
-    TextOptions,
-    documents,
-    expand,
-    records,
-    spool,
-)
+from heedful.data.sources import DOCUMENT_SENTENCES, SUFFIXES, TextOptions, documents, expand, spool
 from heedful.errors import UserError
 
 REPLACE = TextOptions(errors="replace")
@@ -355,26 +347,18 @@ TABLE = {
     ".csv": 'id,Text\n3,"He said ""a, b"". Then\nnext"\n5,\n7,둘째  행\n'.encode(),
     ".parquet": parquet(ROWS),
 }
-NUMBERS = {".jsonl": [1, 2, 3], ".csv": [2, 4, 5], ".parquet": [1, 2, 3]}
 
 
 @pytest.mark.parametrize("packing", PACK)
 @pytest.mark.parametrize("kind", TABLE)
 def test_tables_of_each_kind(tmp_path, kind, packing):
     file = write(tmp_path / f"a{kind}{packing}", PACK[packing](TABLE[kind]))
-    rows = [dict(zip(ROWS, row, strict=True)) for row in zip(*ROWS.values(), strict=True)]
-    assert list(records(file, TextOptions())) == list(zip(NUMBERS[kind], rows, strict=True))
     assert read(file) == [['He said "a, b". Then', "next"], ["둘째 행"]]
     assert read(file, options=TextOptions(text="id")) == [["3"], ["5"], ["7"]]
 
 
 def test_tsv_has_no_quotes(tmp_path):
     file = write(tmp_path / "a.tsv", '\ufeffid\tsentence\r\n3\t"one, two\r\n\r\n5\t\r\n7\tit""s\r\n')
-    assert list(records(file, TextOptions())) == [
-        (2, {"id": "3", "sentence": '"one, two'}),
-        (4, {"id": "5", "sentence": ""}),
-        (5, {"id": "7", "sentence": 'it""s'}),
-    ]
     assert read(file) == [['"one, two'], ['it""s']]
 
 
@@ -387,7 +371,6 @@ def test_a_parquet_of_many_batches(tmp_path):
     texts = [f"row {i}" for i in range(2003)]
     file = write(tmp_path / "a.parquet", parquet({"text": texts, "n": list(range(2003))}, row_group_size=331))
     assert read(file) == [[text] for text in texts]
-    assert [number for number, _ in records(file, TextOptions())] == list(range(1, 2004))
 
 
 def test_documents_reads_one_column_of_a_parquet(tmp_path, monkeypatch):
@@ -466,7 +449,7 @@ def test_null_text_is_skipped_and_other_values_are_refused(tmp_path):
 )
 def test_bad_jsonl(tmp_path, line, reason):
     file = write(tmp_path / "a.jsonl", f'{{"text": "fine"}}\n\n{line}\n')
-    assert refusal(records, file, TextOptions()).startswith(f"{file}:3: {reason}")
+    assert refusal(documents, [file], TextOptions()).startswith(f"{file}:3: {reason}")
 
 
 @pytest.mark.parametrize(("escape", "mended"), [("a\\ud83db", "a\ufffdb"), ("a\\u0000b", "ab")])
@@ -482,17 +465,17 @@ def test_json_escapes_that_are_not_text(tmp_path, escape, mended):
 def test_csv_and_tsv_rows_of_another_width(tmp_path, fields):
     count = fields.count(",") + 1
     file = write(tmp_path / "a.csv", f'a,text\n1,"two\nlines"\n\n{fields}\n')
-    message = refusal(records, file, TextOptions())
+    message = refusal(documents, [file], TextOptions())
     assert message == f"{file}:5: {count} fields under 2 columns; put quotes around a field that holds a comma"
     file = write(tmp_path / "a.tsv", f"a\ttext\n1\t2\n{fields}\n".replace(",", "\t"))
-    message = refusal(records, file, TextOptions())
+    message = refusal(documents, [file], TextOptions())
     assert message == f"{file}:3: {count} fields under 2 columns; write a tab inside a field as a space"
 
 
 @pytest.mark.parametrize("row", ['"open,2\n3,4', '"a"b,2'])
 def test_bad_quotes(tmp_path, row):
     file = write(tmp_path / "a.csv", f"a,text\n1,2\n{row}\n")
-    message = refusal(records, file, TextOptions())
+    message = refusal(documents, [file], TextOptions())
     assert message.startswith(f"{file}:3: not valid CSV (")
     assert message.endswith("; close each quote, and double those inside a field")
 
@@ -503,22 +486,15 @@ def test_two_columns_of_one_name(tmp_path):
     for name, content in {"a.csv": "text,id,text\n", "a.tsv": "text\ttext\n"}.items():
         write(tmp_path / name, content)
     for name in ("a.csv", "a.tsv", "a.parquet"):
-        message = refusal(records, tmp_path / name, TextOptions())
+        message = refusal(documents, [tmp_path / name], TextOptions())
         assert message.startswith(str(tmp_path / name))
         assert message.endswith("the column 'text' is there twice; rename one of the two")
 
 
 def test_broken_utf8_in_a_table_names_the_line(tmp_path):
     file = write(tmp_path / "a.csv", b'text\n"one\ntwo"\n\xff\n')
-    assert refusal(records, file, TextOptions()).startswith(f"{file}:4: byte 0xff is not UTF-8")
+    assert refusal(documents, [file], TextOptions()).startswith(f"{file}:4: byte 0xff is not UTF-8")
     assert read(file, options=REPLACE) == [["one", "two"], ["\ufffd"]]
-
-
-def test_text_is_not_a_table(tmp_path):
-    file = write(tmp_path / "a.txt", "text")
-    assert refusal(records, file, TextOptions()) == (
-        f"{file} is not a table; give a file that ends in .jsonl .csv .tsv .parquet"
-    )
 
 
 # inputs

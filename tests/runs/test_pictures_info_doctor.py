@@ -2,9 +2,12 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib
+import numpy as np
 import pytest
 import torch
-from matplotlib import image
+from matplotlib import font_manager, image
+from matplotlib.figure import Figure
 
 import heedful
 from heedful.data import tokenizer as wordpiece
@@ -50,6 +53,15 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: request.param)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Old Card")
     return request.param
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were closed, to look into."""
+    figures: list[Figure] = []
+    close = pictures.plt.close
+    monkeypatch.setattr(pictures.plt, "close", lambda figure: (figures.append(figure), close(figure)))
+    return figures
 
 
 def test_the_curves_of_a_run(tmp_path: Path):
@@ -225,3 +237,79 @@ def test_curves_that_can_not_be_drawn(tmp_path: Path):
     with pytest.raises(UserError, match=r"has no reports of a kind that is known here \(mlm_loss, "):
         pictures.curves(tmp_path, tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
+
+
+def test_a_confusion_is_drawn_with_its_counts(tmp_path: Path, drawn: list[Figure]):
+    matrix = np.array([[3, 1, 0], [0, 0, 0], [7, 0, 1234567]])
+    pictures.confusion(matrix, ["bad", "so so", "good"], tmp_path / "confusion.png")
+    assert_drawn(tmp_path / "confusion.png", 110 * (3 * 0.9 + 1.2 + 5 * 0.09))
+    assert not pictures.plt.get_fignums()
+    axis = drawn[0].axes[0]
+    assert (axis.get_xlabel(), axis.get_ylabel()) == ("predicted", "truth")
+    for ticks in (axis.get_xticklabels(), axis.get_yticklabels()):
+        assert [tick.get_text() for tick in ticks] == ["bad", "so so", "good"]
+    counts = {text.get_position(): text.get_text() for text in axis.texts}
+    assert counts == {(column, row): str(matrix[row, column]) for row in range(3) for column in range(3)}
+    shades = axis.images[0].get_array()
+    assert shades is not None
+    np.testing.assert_allclose(shades, [[3 / 4, 1 / 4, 0], [0, 0, 0], [7 / 1234574, 0, 1234567 / 1234574]])
+    colours = {text.get_text(): text.get_color() for text in axis.texts}
+    assert colours == {"3": "white", "1": "black", "0": "0.75", "7": "black", "1234567": "white"}
+
+
+@pytest.mark.parametrize(("size", "largest"), [(2, 7), (11, 99999), (50, 1234)])
+def test_counts_and_names_of_a_confusion_stay_in_their_place(
+    tmp_path: Path, drawn: list[Figure], size: int, largest: int
+):
+    labels = [f"{number} has a name that goes on and on" for number in range(size)]
+    pictures.confusion(np.full((size, size), largest), labels, tmp_path / "confusion.png")
+    axis = drawn[0].axes[0]
+    width = axis.get_window_extent().width / size
+    assert all(text.get_window_extent().width < width for text in axis.texts[:1])
+    assert all(text.get_fontsize() >= 5 for text in axis.texts[:1])
+    names = axis.get_xticklabels()
+    assert max(len(name.get_text()) for name in names) == 24
+    edges = [edge for name in names for edge in name.get_window_extent().intervalx]
+    assert edges == sorted(edges)  # no name lies over the next
+    assert min(name.get_window_extent().y0 for name in names) >= 0
+    assert min(name.get_window_extent().x0 for name in axis.get_yticklabels()) >= 0
+
+
+def test_beyond_many_labels_shades_alone_are_drawn(tmp_path: Path, drawn: list[Figure]):
+    pictures.confusion(np.eye(151, dtype=int), [str(number) for number in range(151)], tmp_path / "confusion.png")
+    axis = drawn[0].axes[0]
+    assert not axis.texts
+    assert [name.get_text() for name in axis.get_xticklabels()] == [str(number) for number in range(0, 151, 3)]
+    assert axis.get_xticks().tolist() == [*range(0, 151, 3)]
+    assert drawn[0].get_size_inches().max() < 25
+
+
+def test_a_label_of_two_lines_is_named_on_one(tmp_path: Path, drawn: list[Figure]):
+    pictures.confusion(np.eye(2, dtype=int), ["one", "two\n lines "], tmp_path / "confusion.png")
+    assert [name.get_text() for name in drawn[0].axes[0].get_yticklabels()] == ["one", "two lines"]
+
+
+@pytest.mark.parametrize("labels", [["긍정", "부정"], ["$\\frac$", "a_b^c$"], ["", "two\nlines"], ["\ue000", "👍"]])
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_no_label_breaks_a_confusion(tmp_path: Path, labels: list[str], ending: str):
+    pictures.confusion(np.array([[1, 2], [3, 4]]), labels, tmp_path / f"confusion.{ending}")
+    assert (tmp_path / f"confusion.{ending}").stat().st_size > 1000
+
+
+def test_a_font_that_has_the_letters(monkeypatch: pytest.MonkeyPatch):
+    gone = font_manager.FontEntry(fname="/nowhere/gone.ttf", name="Gone")
+    ours = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [gone, *ours])
+    has_stix, has_none = "\u1d81", "\U000e0fff"
+    assert pictures._families("good") == ["sans-serif"]
+    for letters in (has_stix, "good" + has_stix, has_stix + has_none):
+        assert pictures._families(letters) == ["sans-serif", "STIXGeneral"]
+    # a font that claims every letter and draws boxes is no help
+    assert pictures._families(has_none) == ["sans-serif"]
+
+
+def test_confusions_that_can_not_be_drawn(tmp_path: Path):
+    with pytest.raises(UserError, match=r"can't be drawn; let its name end in \.png, \.svg, \.pdf"):
+        pictures.confusion(np.eye(2, dtype=int), ["a", "b"], tmp_path / "confusion.txt")
+    with pytest.raises(ValueError, match=r"must have shape \(3, 3\); got \(2, 2\)"):
+        pictures.confusion(np.eye(2, dtype=int), ["a", "b", "c"], tmp_path / "confusion.png")

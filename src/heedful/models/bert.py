@@ -146,7 +146,10 @@ class Bert(nn.Module):
             raise UserError(
                 f"a sequence of {longest} tokens is beyond the model's {self.config.max_length} positions"
             )
-        x = self.embeddings(ids, segments, layout)
+        return self.encode(self.embeddings(ids, segments, layout), layout, explain)
+
+    def encode(self, x: Tensor, layout: Layout, explain: bool = False) -> BertOutput:
+        """What the layers make of embedded tokens: (B, T, D) or (N, D)."""
         weights = []
         for layer in self.layers:
             x, layer_weights = layer(x, layout, explain)

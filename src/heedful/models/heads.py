@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from heedful.errors import UserError
-from heedful.models.bert import Bert, BertConfig
+from heedful.models.bert import Bert, BertConfig, BertOutput
 from heedful.nn.layout import Packed
 
 TASKS = {
@@ -78,5 +78,8 @@ class BertForTask(nn.Module):
         packed: Packed | None = None,
     ) -> Tensor:
         """As the encoder; scores (B, C) for sequences, (B, T, C) or packed (N, C) for tokens."""
-        hidden, pooled, _ = self.bert(ids, segments, mask, packed=packed)
-        return self.output(self.dropout(pooled if self.head.reads_sequence else hidden))
+        return self.score(self.bert(ids, segments, mask, packed=packed))
+
+    def score(self, encoded: BertOutput) -> Tensor:
+        """What the head says of the encoder's states."""
+        return self.output(self.dropout(encoded.pooled if self.head.reads_sequence else encoded.hidden))

@@ -18,6 +18,6 @@ def span_term(scores: Tensor, ends: Tensor, packed: Packed) -> Term:
     """(N, 2) scores against (B, 2) first and last tokens of the answers: the mean of both ends' losses."""
     padding = ~packed.mask()[..., None]  # (B, T, 1)
     spread = packed.unpack(scores).masked_fill(padding, -math.inf)  # (B, T, 2)
-    loss = F.cross_entropy(spread, ends, reduction="sum") / 2
+    loss = F.cross_entropy(spread.transpose(1, 2).flatten(0, 1), ends.flatten(), reduction="sum") / 2
     correct = (spread.detach().argmax(1) == ends).all(-1).sum()
     return Term(loss, correct, len(ends))

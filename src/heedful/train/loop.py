@@ -129,6 +129,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
                 loss = torch.stack([term.loss / max(1, counts[name]) for name, term in terms.items()]).sum()
                 loss.backward()
                 tally.add(terms)
+                del terms, loss  # the step's graph goes with them: what outlives it would spoil a recording
             world.sum_gradients(parameters)
             norm = clip(parameters, plan.clip)
             tally.norm = tally.norm + norm.detach()

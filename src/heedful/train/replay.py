@@ -7,8 +7,7 @@ launches did.
 Shapes: B sequences, T padded length, N tokens, C outputs.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -16,22 +15,28 @@ from torch import Tensor, nn
 
 from heedful.data.batch import InputBatch
 from heedful.models.heads import BertForTask
+from heedful.nn.layout import Padded
 
 MOST_TOKENS = 8192
 """Larger batches keep a GPU busy by themselves."""
 
 
-class _Scores(nn.Module):
-    """The model in its precision; one of these is recorded for each shape."""
+class _Layers(nn.Module):
+    """All but the embeddings, whose gradient can't be recorded; one of these is recorded for each shape."""
 
-    def __init__(self, model: BertForTask, autocast: Callable[[], AbstractContextManager[object]]) -> None:
+    def __init__(self, model: BertForTask, dtype: torch.dtype) -> None:
         super().__init__()
         self.model = model
-        self.autocast = autocast
+        self.half = dtype is not torch.float32
 
-    def forward(self, ids: Tensor, segments: Tensor, mask: Tensor) -> Tensor:
-        with self.autocast():
-            return self.model(ids, segments, mask).float()
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """Those that are used."""
+        return (p for name, p in self.named_parameters(recurse=recurse) if ".embeddings." not in name)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        # The cache of cast weights would hold what the first recording cast for ever.
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.half, cache_enabled=False):
+            return self.model.score(self.model.bert.encode(x, Padded(mask))).float()
 
 
 class Replay:
@@ -41,7 +46,7 @@ class Replay:
         self.model = model
         self.batch = batch
         self.dtype = dtype
-        self.recorded: dict[int, Callable[[Tensor, Tensor, Tensor], Tensor]] = {}
+        self.recorded: dict[int, Callable[[Tensor, Tensor], Tensor]] = {}
         self.pool = torch.cuda.graph_pool_handle()
         self.device = next(model.parameters()).device
 
@@ -54,26 +59,23 @@ class Replay:
         rows = np.repeat(np.arange(sequences), np.diff(inputs.offsets))
         slots = rows * length + np.arange(len(inputs.ids)) - inputs.offsets[rows]  # (N,)
         table = np.zeros((3, sequences * length), np.int64)
-        table[:, slots] = inputs.ids, inputs.segments, 1
+        table[:, slots] = np.stack([inputs.ids, inputs.segments, np.ones_like(inputs.ids)])
         ids, segments, mask = torch.from_numpy(table).to(self.device).view(3, sequences, length)
-        scores = self._recording(length)(ids, segments, mask.bool())
+        mask = mask.bool()
+        x = self.model.bert.embeddings(ids, segments, Padded(mask))
+        scores = self._recording(length, x)(x, mask)
         if self.model.head.reads_sequence:
             return scores
         return scores.flatten(0, 1).index_select(0, torch.from_numpy(slots).to(self.device))
 
-    def _recording(self, length: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def _recording(self, length: int, x: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         if length not in self.recorded:
-            ids = torch.zeros(self.batch, length, dtype=torch.int64, device=self.device)
-            mask = torch.ones_like(ids, dtype=torch.bool)
-            # The cache of cast weights would hold what the first recording cast for ever.
-            half = self.dtype is not torch.float32
-            scores = _Scores(
-                self.model, lambda: torch.autocast("cuda", torch.bfloat16, enabled=half, cache_enabled=False)
-            )
+            sample = torch.zeros_like(x).requires_grad_(x.requires_grad)
+            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=self.device)
             # Recording draws dropout of its own; a resumed run records at another step and must not notice.
             with torch.random.fork_rng([self.device]), torch.autocast("cuda", enabled=False):
                 self.recorded[length] = torch.cuda.make_graphed_callables(
-                    scores, (ids, torch.zeros_like(ids), mask), pool=self.pool
+                    _Layers(self.model, self.dtype), (sample, mask), pool=self.pool
                 )
         return self.recorded[length]
 

@@ -13,10 +13,7 @@ import argparse
 import hashlib
 import json
 import lzma
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.commands import heedful, python
 from heedful.metrics.answers import answer_report
 from heedful.metrics.classification import one_of
 from heedful.metrics.regression import numbers
@@ -141,9 +139,8 @@ def quality(arguments: argparse.Namespace, work: Path) -> None:
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(attempt, jobs))
-    print(
-        f"\n| task | metric | epochs | lr | {' | '.join(arguments.sides)} |\n|---|---|---:|---:|{'---:|' * len(arguments.sides)}"
-    )
+    sides = " | ".join(arguments.sides)
+    print(f"\n| task | metric | epochs | lr | {sides} |\n|---|---|---:|---:|{'---:|' * len(arguments.sides)}")
     for name in names:
         setting = SETTINGS[name]
         cells = []
@@ -201,20 +198,28 @@ def _bucket(row: str, ending: str) -> int:
 def ours(arguments: argparse.Namespace, name: str, work: Path, side: str, seed: int) -> list[Any]:
     """What our command makes of the test set."""
     setting, folder = SETTINGS[name], work / name
-    ending = _ending(setting)
+    train, dev, test = (folder / f"{part}{_ending(setting)}" for part in ("train", "dev", "test"))
     with tempfile.TemporaryDirectory() as made:
-        model = Path(made) / "model"
-        pool = ["--pool", "mean"] if side.endswith("mean") else []
-        _heedful(
-            "finetune", arguments.model, folder / f"train{ending}", "--dev", folder / f"dev{ending}", "--task", setting.task,
-            "--out", model, "--epochs", setting.epochs, "--batch", setting.batch, "--lr", setting.lr, "--patience", 0,
-            "--metric", setting.metric, "--seed", seed, "--device", arguments.device, "--checkpoint-every", 1_000_000, "--truncate", *pool,
-        )  # fmt: skip
-        predictions = Path(made) / "predictions.jsonl"
-        _heedful(
-            "evaluate", model, folder / f"test{ending}", "--predictions", predictions, "--truncate", "--device", arguments.device,
-            "--json",
-        )  # fmt: skip
+        model, predictions = Path(made) / "model", Path(made) / "predictions.jsonl"
+        heedful(
+            "finetune",
+            arguments.model,
+            train,
+            dev=dev,
+            task=setting.task,
+            out=model,
+            epochs=setting.epochs,
+            batch=setting.batch,
+            lr=setting.lr,
+            metric=setting.metric,
+            pool="mean" if side.endswith("mean") else None,
+            patience=0,
+            seed=seed,
+            device=arguments.device,
+            checkpoint_every=1_000_000,
+            truncate=True,
+        )
+        heedful("evaluate", model, test, predictions=predictions, truncate=True, device=arguments.device, json=True)
         rows = [json.loads(line) for line in predictions.read_text(encoding="utf-8").splitlines()]
     key = {"classify": "label", "tag": "tags", "answer": "text", "regress": "score"}[setting.task]
     return [row[key] for row in rows]
@@ -223,16 +228,25 @@ def ours(arguments: argparse.Namespace, name: str, work: Path, side: str, seed: 
 def theirs(arguments: argparse.Namespace, name: str, work: Path, seed: int) -> list[Any]:
     """What the plain script makes of it."""
     setting, folder = SETTINGS[name], work / name
-    ending = _ending(setting)
+    train, dev, test = (folder / f"{part}{_ending(setting)}" for part in ("train", "dev", "test"))
     with tempfile.TemporaryDirectory() as made:
         out = Path(made) / "result.json"
-        metric = ["--metric", "matthews"] if setting.metric == "matthews" else []
-        _python(
-            "bench.plain_finetune", "--model", arguments.model, "--task", setting.task, "--train", folder / f"train{ending}",
-            "--dev", folder / f"dev{ending}", "--test", folder / f"test{ending}", "--epochs", setting.epochs,
-            "--batch", setting.batch, "--lr", setting.lr, "--seed", seed, "--device", arguments.device, "--out", out, *metric,
-            "--length", 384 if setting.task == "answer" else 512,
-        )  # fmt: skip
+        python(
+            "bench.plain_finetune",
+            model=arguments.model,
+            task=setting.task,
+            train=train,
+            dev=dev,
+            test=test,
+            out=out,
+            epochs=setting.epochs,
+            batch=setting.batch,
+            lr=setting.lr,
+            metric="matthews" if setting.metric == "matthews" else None,
+            seed=seed,
+            device=arguments.device,
+            length=384 if setting.task == "answer" else 512,
+        )
         found = json.loads(out.read_text(encoding="utf-8"))["test_predictions"]
     return list(found.values()) if isinstance(found, dict) else found
 
@@ -269,42 +283,41 @@ def speed(arguments: argparse.Namespace, work: Path) -> None:
         train.write_text("\n".join(lines[: 1 + -(-rows // epochs)]) + "\n", encoding="utf-8")
         dev.write_text("\n".join(dev.read_text(encoding="utf-8").split("\n")[:65]) + "\n", encoding="utf-8")
         mine, other = [], []
-        for round_ in range(arguments.rounds):
-            out = work / f"{name}-{round_}"
-            _heedful(
-                "finetune", arguments.model, train, "--dev", dev, "--task", setting.task, "--out", out, "--epochs", epochs,
-                "--evaluations", 1, "--batch", setting.batch, "--lr", setting.lr, "--device", arguments.device,
-                "--checkpoint-every", 1_000_000, "--truncate",
-            )  # fmt: skip
+        for number in range(arguments.rounds):
+            out = work / f"{name}-{number}"
+            heedful(
+                "finetune",
+                arguments.model,
+                train,
+                dev=dev,
+                task=setting.task,
+                out=out,
+                epochs=epochs,
+                evaluations=1,
+                batch=setting.batch,
+                lr=setting.lr,
+                device=arguments.device,
+                checkpoint_every=1_000_000,
+                truncate=True,
+            )
             reports = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
             reports = [line for line in reports if line["kind"] == "train"]
             half, last = reports[len(reports) // 2], reports[-1]
             mine.append((last["step"] - half["step"]) * setting.batch / (last["elapsed"] - half["elapsed"]))
-            said = _python(
-                "bench.plain_finetune", "--model", arguments.model, "--task", setting.task, "--train", train,
-                "--batch", setting.batch, "--lr", setting.lr, "--device", arguments.device, "--steps", arguments.steps,
-                "--length", 512,
-            )  # fmt: skip
+            said = python(
+                "bench.plain_finetune",
+                model=arguments.model,
+                task=setting.task,
+                train=train,
+                batch=setting.batch,
+                lr=setting.lr,
+                device=arguments.device,
+                steps=arguments.steps,
+                length=512,
+            )
             other.append(float(said.split()[0].replace(",", "")))
         ours_, theirs_ = statistics.median(mine), statistics.median(other)
         print(f"| {name} | {ours_:,.0f} | {theirs_:,.0f} | {ours_ / theirs_:.2f} |", flush=True)
-
-
-def _heedful(*arguments: object) -> str:
-    return _python("heedful", *arguments)
-
-
-def _python(module: str, *arguments: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", module, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "true"},
-    )
-    if done.returncode:
-        raise SystemExit(f"{module} {' '.join(map(str, arguments))}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
-    return done.stdout
 
 
 if __name__ == "__main__":

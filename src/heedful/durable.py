@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
@@ -53,6 +54,23 @@ def new_folder(path: Path) -> Iterator[Path]:
         sync_folder(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to fill, which takes its name only when it is complete and on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    aside = _aside(path)
+    try:
+        with aside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def sweep(folder: Path) -> None:

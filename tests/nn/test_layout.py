@@ -35,6 +35,25 @@ def test_first_by_hand():
     assert Padded(None).first(hidden.view(3, 2, 2)).tolist() == [[0.0, 1.0], [4.0, 5.0], [8.0, 9.0]]
 
 
+def test_mean_by_hand():
+    hidden = torch.tensor([[1.0, 10.0], [2.0, 20.0], [6.0, 0.0], [7.0, -3.0], [8.0, 1.0], [10.0, 2.0]])
+    expected = [[3.0, 10.0], [7.0, -3.0], [9.0, 1.5]]
+    assert LAYOUT.mean(hidden).tolist() == expected
+    # What lies where there is no token does not matter, be it ever so large.
+    filled = LAYOUT.unpack(hidden).masked_fill(~LAYOUT.mask()[..., None], 1e6)
+    assert Padded(LAYOUT.mask()).mean(filled).tolist() == expected
+    assert Padded(None).mean(hidden.view(2, 3, 2)).tolist() == [[3.0, 10.0], [25 / 3, 0.0]]
+
+
+def test_the_mean_keeps_half_precision_and_hands_gradients_on():
+    hidden = torch.ones(6, 2, dtype=torch.bfloat16, requires_grad=True)
+    assert LAYOUT.mean(hidden).dtype == Padded(None).mean(hidden.view(2, 3, 2)).dtype == torch.bfloat16
+    assert Padded(LAYOUT.mask()).mean(LAYOUT.unpack(hidden)).dtype == torch.bfloat16
+    LAYOUT.mean(hidden.double()).sum().backward()
+    assert hidden.grad is not None
+    torch.testing.assert_close(hidden.grad[:, 0].double(), torch.tensor([1 / 3] * 3 + [1.0, 0.5, 0.5]).bfloat16().double())
+
+
 def test_unpack_and_pack_by_hand():
     rectangle = LAYOUT.unpack(torch.tensor([11, 12, 13, 21, 31, 32]))
     assert rectangle.tolist() == [[11, 12, 13], [21, 0, 0], [31, 32, 0]]
@@ -63,3 +82,7 @@ def test_any_lengths(lengths: list[int], extra: int):
     assert layout.mask().sum(1).tolist() == lengths
     assert layout.positions(x).tolist() == [i for length in lengths for i in range(length)]
     assert torch.equal(layout.first(x), rectangle[:, 0])
+    states = x[:, 0]  # (N, 3)
+    means = torch.stack([part.mean(0) for part in states.split(lengths)])
+    torch.testing.assert_close(layout.mean(states), means)
+    torch.testing.assert_close(Padded(layout.mask()).mean(layout.unpack(states)), means)

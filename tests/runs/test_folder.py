@@ -84,28 +84,28 @@ def test_giving_back_what_has_gone_is_no_trouble(tmp_path: Path):
 def test_a_run_is_resumed_only_as_it_was(tmp_path: Path, change: dict[str, Any], named: str):
     claim(tmp_path, RECIPE)
     with pytest.raises(UserError, match=f"was started with another {named}; leave it out to resume"):
-        reclaim(tmp_path, resolved(replace(RECIPE, **change)))
-    reclaim(tmp_path, RECIPE)
+        reclaim(tmp_path, resolved(replace(RECIPE, **change)), read_recipe)
+    reclaim(tmp_path, RECIPE, read_recipe)
 
 
 def test_what_does_not_make_it_another_run_may_change(tmp_path: Path):
     claim(tmp_path, RECIPE)
     run = replace(RECIPE.run, keep=7, checkpoint_every="5", tensorboard=True)
-    reclaim(tmp_path, replace(RECIPE, run=run))
+    reclaim(tmp_path, replace(RECIPE, run=run), read_recipe)
     assert read_recipe(tmp_path / "heedful.toml") == RECIPE
 
 
 def test_what_is_no_run_or_a_complete_one_is_not_resumed(tmp_path: Path):
     with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml"):
-        reclaim(tmp_path / "missing", RECIPE)
+        reclaim(tmp_path / "missing", RECIPE, read_recipe)
     claim(tmp_path, RECIPE)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"is complete; to go on training its model, use --from"):
-        reclaim(tmp_path, RECIPE)
+        reclaim(tmp_path, RECIPE, read_recipe)
 
 
 def test_what_a_killed_run_left_is_swept_on_resume(tmp_path: Path):
     claim(tmp_path, RECIPE)
     (tmp_path / f".model.safetensors.{2**22 + 7}@{platform.node()}.tmp").write_bytes(b"half")
-    reclaim(tmp_path, RECIPE)
+    reclaim(tmp_path, RECIPE, read_recipe)
     assert [path.name for path in tmp_path.iterdir()] == ["heedful.toml"]

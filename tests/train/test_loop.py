@@ -60,6 +60,8 @@ class Run:
     terms: Callable[[nn.Module, Points], dict[str, Term]] = squares
     optimizer: torch.optim.Optimizer | None = None
     on_save: Callable[[Progress], None] = lambda _: None
+    enough: int | None = None
+    """The step whose evaluation ends the run."""
     reports: list[tuple[int, Metrics]] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     saved: list[Progress] = field(default_factory=list)
@@ -67,6 +69,11 @@ class Run:
     def batches(self, position: Position) -> Iterator[tuple[Position, Points]]:
         for number in itertools.count(position.batch):
             yield Position(0, number + 1), self.cycle[number % len(self.cycle)]
+
+    def evaluate(self, now: Progress) -> bool | None:
+        self.model.eval()
+        self.evaluations.append(now.step)
+        return None if self.enough is None else now.step == self.enough
 
     def save(self, now: Progress) -> None:
         self.saved.append(now)
@@ -84,7 +91,7 @@ class Run:
             plan=self.plan,
             world=World(),
             report=lambda now, metrics: self.reports.append((now.step, metrics)),
-            evaluate=lambda now: self.evaluations.append(now.step),
+            evaluate=self.evaluate,
             save=self.save,
         )
         return train(job, progress)
@@ -92,7 +99,7 @@ class Run:
 
 def descent(model: nn.Module) -> torch.optim.SGD:
     """Plain descent, whose step is the gradient itself."""
-    return torch.optim.SGD(model.parameters(), lr=1.0)
+    return torch.optim.SGD([{"params": list(model.parameters()), "scale": 1.0}], lr=1.0)
 
 
 class Clock:
@@ -255,6 +262,32 @@ def test_evaluations_are_evenly_spread():
     run = Run(line(), [points((1, 2))], replace(PLAN, steps=10, evaluations=4))
     run.train()
     assert run.evaluations == [3, 5, 8, 10]
+
+
+def test_an_evaluation_that_has_seen_enough_ends_the_run():
+    """Nothing is saved then: whoever says so keeps what is best himself."""
+    model = line()
+    run = Run(model, [points((1, 2))], replace(PLAN, steps=10, evaluations=5, checkpoint_steps=3), enough=6)
+    end = run.train()
+    assert (end.step, end.position) == (6, Position(0, 6))
+    assert run.evaluations == [2, 4, 6]
+    assert [step for step, _ in run.reports] == [1, 2, 3, 4, 5, 6]
+    assert [now.step for now in run.saved] == [3]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_evaluation_that_has_not_lets_it_go_on_in_training():
+    model = nn.Sequential(line(), nn.Dropout(0.0))
+    modes = []
+
+    def terms(model: nn.Module, batch: Points) -> dict[str, Term]:
+        modes.append(model.training)
+        return squares(model, batch)
+
+    run = Run(model, [points((1, 2))], replace(PLAN, steps=4, evaluations=4), terms=terms, enough=99)
+    assert run.train().step == 4
+    assert run.evaluations == [1, 2, 3, 4]
+    assert modes == [True] * 4
 
 
 def test_reports_are_many_but_not_more_than_steps():

@@ -53,6 +53,62 @@ def test_the_first_step_moves_by_the_rate():
     assert model.weight.item() == pytest.approx(1.75, abs=1e-5)
 
 
+def test_every_group_gets_its_share_of_the_rate():
+    """The shares are by name; matrices and the rest stay apart within each."""
+    model = small()
+    optimizer = adamw(
+        model,
+        lr=1.0,
+        betas=(0.9, 0.98),
+        eps=1e-6,
+        decay=0.07,
+        scale=lambda name: {"0.weight": 0.25, "1.weight": 0.5, "1.bias": 0.5}.get(name, 1.0),
+    )
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups = [
+        ([names[p] for p in group["params"]], group["scale"], group["weight_decay"])
+        for group in optimizer.param_groups
+    ]
+    assert groups == [
+        (["0.weight"], 0.25, 0.07),
+        (["1.weight", "1.bias"], 0.5, 0.0),
+        (["2.weight"], 1.0, 0.07),
+        (["2.bias"], 1.0, 0.0),
+    ]
+    set_rate(optimizer, 0.4)
+    set_rate(optimizer, 0.2)  # of the rate itself, not of what was set before
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.1, 0.2, 0.2])
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for name, rate, decay in (("0.weight", 0.05, 0.07), ("1.bias", 0.1, 0.0), ("2.weight", 0.2, 0.07)):
+        expected = before[name] * (1 - rate * decay) - rate  # the first step of Adam is the rate itself
+        torch.testing.assert_close(model.get_parameter(name).detach(), expected, rtol=0, atol=1e-5)
+
+
+def test_what_is_frozen_is_left_out():
+    model = small()
+    model[0].weight.requires_grad_(False)
+    model[1].bias.requires_grad_(False)
+    optimizer = optimizer_of(model, lr=0.5, decay=0.2)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    assert [[names[p] for p in group["params"]] for group in optimizer.param_groups] == [
+        ["1.weight", "2.bias"],
+        ["2.weight"],
+    ]
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    step(model, optimizer, torch.tensor([1, 4]))
+    changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert changed == {"1.weight", "2.weight", "2.bias"}
+    tensors = state_tensors(optimizer, model)
+    assert {name.rpartition("/")[0] for name in tensors} == changed
+    load_state_tensors(optimizer, model, tensors)
+    step(model, optimizer, torch.tensor([2]))
+    assert state_tensors(optimizer, model)["2.bias/step"].item() == 2
+    assert torch.equal(model[0].weight, before["0.weight"])
+
+
 def test_a_long_gradient_is_shortened_and_a_short_one_left():
     parameters = [nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
     for parameter, gradient in zip(parameters, (3.0, 4.0), strict=True):

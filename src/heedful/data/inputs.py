@@ -161,6 +161,8 @@ def answer_tokens(window: QuestionWindow, start: int, end: int) -> tuple[int, in
     spans = window.spans
     if not len(spans) or spans[0, 0] > start or spans[-1, 1] < end:
         return 0, 0
-    first = int(np.searchsorted(spans[:, 0], start, side="right")) - 1
-    last = int(np.searchsorted(spans[:, 1], end, side="left"))
-    return window.start + first, window.start + last
+    # The first token that ends after the start, and the last that begins before the end: blanks at the edges of an
+    # answer belong to no token, and several tokens may stand for one character.
+    first = int(np.searchsorted(spans[:, 1], start, side="right"))
+    last = int(np.searchsorted(spans[:, 0], end, side="left")) - 1
+    return (window.start + first, window.start + last) if first <= last else (0, 0)

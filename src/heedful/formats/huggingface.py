@@ -136,17 +136,16 @@ def save_model(model: Model, folder: str | Path) -> None:
         **{theirs: config[ours] for ours, theirs in CONFIG_KEYS.items()},
         **(_head_document(model.head) if isinstance(model, BertForTask) else {}),
     }
-    if model.config.pool == "mean":
+    encoder = model if isinstance(model, Bert) else model.bert
+    if model.config.pool == "mean" and encoder.pooler is not None:
         document |= _mean_document()
         write_file(folder / MEAN_CODE, Path(__file__).with_name(MEAN_CODE).read_bytes())
     write_file(folder / "config.json", (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
     prefix = "bert." if isinstance(model, Bert) else ""
     weights = {
-        their_name(prefix + name).removeprefix(prefix): tensor.detach().float().cpu().contiguous()
+        _name_in(model, prefix + name).removeprefix(prefix): tensor.detach().float().cpu().contiguous()
         for name, tensor in model.state_dict().items()
     }
-    if isinstance(model, BertForTask) and model.head.task == "answer":
-        weights = {name.replace("classifier.", ANSWER_HEAD): tensor for name, tensor in weights.items()}
     if not model.config.tied and WORD_BIASES[0] in weights:
         weights[WORD_BIASES[1]] = weights[WORD_BIASES[0]].clone()
     write_file(folder / "model.safetensors", safetensors.torch.save(weights, {"format": "pt"}))
@@ -160,6 +159,12 @@ def their_name(name: str) -> str:
     number = re.search(r"\.(\d+)\.", module)
     their_module = NAMES[re.sub(r"\.\d+\.", ".#.", module)]
     return f"{their_module.replace('#', number[1]) if number else their_module}.{ending}"
+
+
+def _name_in(model: nn.Module, name: str) -> str:
+    """transformers' name for a parameter of this model, whose head may be the one that finds answers."""
+    answers = isinstance(model, BertForTask) and model.head.task == "answer"
+    return their_name(name).replace(HEADS[0], ANSWER_HEAD) if answers else their_name(name)
 
 
 def read_config(folder: Path) -> BertConfig:
@@ -218,6 +223,10 @@ def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) 
         labels = tuple(str(names[str(number)]) for number in range(outputs))
     except KeyError as error:
         raise UserError(f"{folder / 'config.json'}: id2label has no {error}; the folder is damaged") from None
+    if len(set(labels)) < outputs:
+        raise UserError(
+            f"{folder / 'config.json'}: id2label has a name twice ({', '.join(labels[:10])}); give every output its own"
+        )
     named = document.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
     if architecture == "BertForTokenClassification":
@@ -303,14 +312,14 @@ def _check(folder: Path, weights: dict[str, Tensor], model: nn.Module) -> None:
         weights.pop("mlm.decoder", None)  # tied: a second copy of the token embeddings
     missing, unknown = sorted(shapes.keys() - weights.keys()), sorted(weights.keys() - shapes.keys())
     if missing:
-        raise UserError(f"{folder} lacks the weights {_listed([their_name(name) for name in missing])}")
+        raise UserError(f"{folder} lacks the weights {_listed([_name_in(model, name) for name in missing])}")
     if unknown:
         listed = _listed([_their_name_if_any(name) for name in unknown])
         raise UserError(f"{folder} has weights that no BERT of its config.json has: {listed}")
     for name, shape in shapes.items():
         if weights[name].shape != shape:
             raise UserError(
-                f"{folder}: {their_name(name)} has shape {tuple(weights[name].shape)}, "
+                f"{folder}: {_name_in(model, name)} has shape {tuple(weights[name].shape)}, "
                 f"but config.json asks for {tuple(shape)}"
             )
 

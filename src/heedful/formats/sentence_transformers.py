@@ -26,11 +26,11 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling | None]:
         return folder, None
     inner, pool, normalise, length = folder, None, False, None
     for module in _read(folder / MODULES, list):
+        if not isinstance(module, dict):
+            raise UserError(f"{folder / MODULES} is not as sentence-transformers writes it; copy the folder again")
         kind, path = str(module.get("type", "")).rpartition(".")[2], folder / str(module.get("path", ""))
         if kind == "Transformer":
-            inner = path
-            if (path / "sentence_bert_config.json").is_file():
-                length = _read(path / "sentence_bert_config.json", dict).get("max_seq_length")
+            inner, length = path, _length(path)
         elif kind == "Pooling":
             pool = _pool(path / "config.json")
         elif kind == "Normalize":
@@ -44,12 +44,25 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling | None]:
     return inner, Pooling(pool=pool, normalise=normalise, length=length)
 
 
+def _length(folder: Path) -> int | None:
+    """Where a folder says that texts are cut: beside the encoder, or in newer versions with the tokenizer."""
+    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        found = _read(folder / name, dict).get(key) if (folder / name).is_file() else None
+        if found is None:
+            continue
+        if not isinstance(found, int | float) or found < 1:
+            raise UserError(f"{folder / name}: {key} is {found!r} but must be a number of tokens")
+        return int(found)
+    return None
+
+
 def _pool(path: Path) -> Literal["cls", "mean"]:
     settings = _read(path, dict)
     chosen = {name.removeprefix("pooling_mode_") for name, value in settings.items() if value is True}
     chosen &= {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"}
-    if isinstance(settings.get("pooling_mode"), str):  # newer versions
-        chosen = {settings["pooling_mode"]}
+    mode = settings.get("pooling_mode")  # newer versions: one name or several
+    if mode is not None:
+        chosen = set(map(str, mode)) if isinstance(mode, list) else {str(mode)}
     if chosen in ({"mean_tokens"}, {"mean"}):
         return "mean"
     if chosen in ({"cls_token"}, {"cls"}):

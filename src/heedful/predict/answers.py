@@ -17,7 +17,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.predict.engine import Engine
 
 CANDIDATES = 20
-"""Starts and ends that are tried in each window."""
+"""The stretches among which probabilities are shared out, or as many as are asked for if those are more."""
 
 
 class Answer(NamedTuple):
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     start: int
     end: int
     probability: float
-    """Among the candidates that were looked at."""
+    """Among the best candidates."""
 
 
 class Asked(NamedTuple):
@@ -76,14 +76,15 @@ class Answers:
 
     def _best(self, one: Asked, scores: list[np.ndarray]) -> list[Answer]:
         found: dict[tuple[int, int], float] = {}
+        most = max(self.n_best, CANDIDATES)
         empty = np.inf
         for window, both in zip(one.windows, scores, strict=True):
-            for place, score in _candidates(window, both.astype(np.float64), self.longest):
+            for place, score in _candidates(window, both.astype(np.float64), self.longest, most).items():
                 found[place] = max(score, found.get(place, -np.inf))
             empty = min(empty, float(both[0].sum()))  # every window must agree that there is none
         if self.may_be_empty or not found:
             found[0, 0] = empty
-        ranked = sorted(found.items(), key=lambda item: -item[1])[: max(self.n_best, CANDIDATES)]
+        ranked = sorted(found.items(), key=lambda item: -item[1])[:most]
         powers = np.exp([score - ranked[0][1] for _, score in ranked])
         shares = (powers / powers.sum()).tolist()
         return [
@@ -92,14 +93,20 @@ class Answers:
         ]
 
 
-def _candidates(window: QuestionWindow, scores: np.ndarray, longest: int) -> list[tuple[tuple[int, int], float]]:
-    """Stretches of a window's context and the sums of their ends' scores."""
-    context = scores[window.start : window.start + len(window.spans)]  # (C, 2)
-    starts = np.argsort(-context[:, 0], kind="stable")[:CANDIDATES]
-    ends = np.argsort(-context[:, 1], kind="stable")[:CANDIDATES]
-    return [
-        ((int(window.spans[first, 0]), int(window.spans[last, 1])), float(context[first, 0] + context[last, 1]))
-        for first in starts
-        for last in ends
-        if first <= last < first + longest
-    ]
+def _candidates(window: QuestionWindow, scores: np.ndarray, longest: int, most: int) -> dict[tuple[int, int], float]:
+    """The best stretches of a window's context, each with the sum of its ends' scores."""
+    starts, ends = scores[window.start : window.start + len(window.spans)].T  # (C,) each
+    count = len(starts)
+    # Row by row every stretch of one token, of two, and so on; what would end beyond the window never wins.
+    sums = np.full((min(longest, count), count), -np.inf)
+    for more, row in enumerate(sums):
+        row[: count - more] = starts[: count - more] + ends[more:]
+    # Hangul may be read letter by letter, three of them a syllable: then nine sums mean one stretch of text.
+    some = min(9 * most, sums.size)
+    best = np.argpartition(-sums, some - 1, axis=None)[:some] if some else []
+    found: dict[tuple[int, int], float] = {}
+    for more, first in sorted((divmod(int(one), count) for one in best), key=lambda one: (-sums[one], one)):
+        if len(found) == most or first + more >= count:
+            break
+        found.setdefault((int(window.spans[first, 0]), int(window.spans[first + more, 1])), float(sums[more, first]))
+    return found

@@ -46,6 +46,8 @@ class Filler:
         return [self._prepare(one) for one in examples]
 
     def _prepare(self, example: TextExample) -> Input | Flaw:
+        if example.pair is not None:
+            return Flaw(example.where, "it is a pair of texts; blanks are filled in one text, so join the two")
         ids = with_blanks(self.tokenizer, example.text)
         if self.tokenizer.mask not in ids:
             return Flaw(example.where, f"there is no blank; write {MASK} where a word is missing")

@@ -97,7 +97,7 @@ class Predictor:
 
     def answer(
         self,
-        questions: str | Sequence[tuple[str, str]],
+        questions: str | tuple[str, str] | Sequence[tuple[str, str]],
         context: str | None = None,
         *,
         n_best: int = 1,
@@ -108,12 +108,12 @@ class Predictor:
         reader = self.reader("answer", n_best=n_best, longest=longest, may_be_empty=may_be_empty)
         if isinstance(questions, str) and context is None:
             raise UserError("a question needs a text to answer it from; give the context too")
-        pairs = [(questions, context or "")] if isinstance(questions, str) else list(questions)
-        asked = [
-            QuestionExample(_short(one), str(number), one, text, None) for number, (one, text) in enumerate(pairs)
-        ]
-        found = _all(reader, asked)
-        return found[0] if isinstance(questions, str) else found
+        if not isinstance(questions, str) and context is not None:
+            raise UserError("several questions come with a context each; give a list of (question, context)")
+        alone = isinstance(questions, str) or _is_pair(questions)
+        pairs = [(questions, context)] if isinstance(questions, str) else [questions] if alone else questions
+        found = _all(reader, [_question(number, one) for number, one in enumerate(pairs)])
+        return found[0] if alone else found
 
     def embed(
         self,
@@ -126,11 +126,12 @@ class Predictor:
         """A vector for each text: (texts, D), or (D,) for one."""
         reader = self.vectors(pool, normalise, truncate)
         found = self._texts(reader, texts)
-        return found if isinstance(found, np.ndarray) else np.array(found, np.float32).reshape(len(found), -1)
+        return found if isinstance(found, np.ndarray) else np.array(found) if found else reader.none()
 
     def fill(self, texts: str | Sequence[str], top: int = 5) -> Any:
         """The most probable tokens for every `[MASK]` of a text, or of each of several."""
-        return self._texts(self.reader("fill", top=top), texts)
+        # Blanks are filled in single texts: a tuple of two is two of them, not a pair.
+        return self._texts(self.reader("fill", top=top), texts if isinstance(texts, str) else list(texts))
 
     def generate(self, text: str = "", **options: Any) -> Generated:
         """Text written by filling blanks and emptying them again; see `generation.generate` for the options."""
@@ -173,6 +174,8 @@ class Predictor:
             return Tags(**common, length=length, overlap=overlap)
         if n_best < 1:
             raise UserError(f"n_best {n_best} must be at least 1")
+        if longest < 1:
+            raise UserError(f"longest {longest} must be at least 1 token")
         empty = head.may_be_empty if may_be_empty is None else may_be_empty
         return Answers(**common, length=length, overlap=overlap, n_best=n_best, longest=longest, may_be_empty=empty)
 
@@ -193,9 +196,7 @@ class Predictor:
         return "it fills blanks" if self.words is not None else "it is an encoder without a head"
 
     def _texts(self, reader: Reader[Any, Any, Any], texts: Any) -> Any:
-        alone = isinstance(texts, str) or (
-            isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(one, str) for one in texts)
-        )
+        alone = isinstance(texts, str) or _is_pair(texts)
         found = _all(reader, [_example(one) for one in ([texts] if alone else texts)])
         return found[0] if alone else found
 
@@ -228,9 +229,19 @@ def load(
 def _example(text: Any) -> TextExample:
     if isinstance(text, str):
         return TextExample(_short(text), text, None)
-    if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(one, str) for one in text):
+    if isinstance(text, (tuple, list)) and _is_pair(tuple(text)):
         return TextExample(_short(text[0]), text[0], text[1])
     raise UserError(f"{text!r:.60} is neither a text nor a pair of texts")
+
+
+def _question(number: int, asked: Any) -> QuestionExample:
+    if isinstance(asked, (tuple, list)) and _is_pair(tuple(asked)):
+        return QuestionExample(_short(asked[0]), str(number), asked[0], asked[1], None)
+    raise UserError(f"{asked!r:.60} is not a question with its context; give (question, context)")
+
+
+def _is_pair(texts: Any) -> bool:
+    return isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(one, str) for one in texts)
 
 
 def _all(reader: Reader[Any, One, Any], examples: Sequence[Any]) -> list[Any]:

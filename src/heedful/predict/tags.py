@@ -61,15 +61,13 @@ class Windowed(NamedTuple):
 
 def sentence(tokenizer: Tokenizer, text: str, where: str = "") -> Sentence:
     """A text's words as BERT splits them, each where it stands in the text."""
-    backend = tokenizer.backend
-    encoding = backend.encode(text, add_special_tokens=False)
-    places: list[tuple[int, int]] = []
-    for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True):
-        if token.startswith("##") and places and places[-1][1] == start:
-            places[-1] = (places[-1][0], end)
-        else:
-            places.append((start, end))
-    return Sentence(where, tuple(text[start:end] for start, end in places), text, tuple(places))
+    encoding = tokenizer.backend.encode(text, add_special_tokens=False)
+    # By the number of its word, since the characters of pieces may lie apart or overlap: what the tokenizer leaves
+    # out stands between them, and the letters of a Hangul syllable may be pieces of their own.
+    places: dict[int | None, tuple[int, int]] = {}
+    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        places[word] = (places.get(word, (start, end))[0], end)
+    return Sentence(where, tuple(text[start:end] for start, end in places.values()), text, tuple(places.values()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,6 +127,10 @@ class Vectors(TextReader):
             found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
         return list(found)
 
+    def none(self) -> np.ndarray:
+        """(0, D): the vectors of no texts."""
+        return self.engine.vectors([], self.pool)
+
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
     powers = np.exp(scores.astype(np.float64) - scores.max())

@@ -1,14 +1,20 @@
 """What a folder holds, in words."""
 
+import json
 from pathlib import Path
 
 from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.errors import UserError
-from heedful.formats.huggingface import load_model
-from heedful.models.bert import SIZES, Bert
+from heedful.formats.huggingface import Model, load_model
+from heedful.models.bert import SIZES, Bert, BertForPretraining
+from heedful.models.heads import TASKS, BertForTask
+from heedful.runs.finetune import RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.train import checkpoint, log
+
+POOLS = {"cls": "[CLS]", "mean": "the mean of all states"}
+MOST_LABELS = 12
 
 
 def describe(folder: Path) -> list[tuple[str, str]]:
@@ -21,17 +27,27 @@ def describe(folder: Path) -> list[tuple[str, str]]:
     config = model.config
     shape = (config.layers, config.dim, config.heads)
     size = next((name for name, known in SIZES.items() if known == shape), "of its own size")
-    heads = ["masked words"] if not isinstance(model, Bert) and model.mlm else []
-    heads += ["next sentence"] if not isinstance(model, Bert) and model.nsp else []
     encoder = model if isinstance(model, Bert) else model.bert
     lines = [
         ("model", f"BERT {size}: {config.layers} layers, {config.dim} wide, {config.heads} heads"),
         ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
-        ("heads", ", ".join(heads) or "none: an encoder alone"),
-        ("pooler", "yes" if encoder.pooler is not None else "no"),
+        *_heads(model),
+        ("pooler", f"yes, reads {POOLS[config.pool]}" if encoder.pooler is not None else "no"),
         ("reads", f"{config.max_length} tokens at most, {config.segments} segments"),
     ]
     return lines + _tokenizer(folder) + _made(folder)
+
+
+def _heads(model: Model) -> list[tuple[str, str]]:
+    if isinstance(model, BertForTask):
+        head = model.head
+        shown = ", ".join(head.labels[:MOST_LABELS]) + (", …" if len(head.labels) > MOST_LABELS else "")
+        return [("head", f"{head.task}: {TASKS[head.task]}"), ("labels", f"{len(head.labels)}: {shown}")]
+    heads = []
+    if isinstance(model, BertForPretraining):
+        heads += ["masked words"] if model.mlm else []
+        heads += ["next sentence"] if model.nsp else []
+    return [("heads", ", ".join(heads) or "none: an encoder alone")]
 
 
 def _unfinished(folder: Path) -> list[tuple[str, str]]:
@@ -39,9 +55,14 @@ def _unfinished(folder: Path) -> list[tuple[str, str]]:
     at = f"last checkpoint {saved[-1].name}" if saved else "no checkpoint yet"
     return [
         ("run", f"unfinished, {at}"),
-        ("go on with", f"heedful pretrain --resume --out {folder}"),
+        ("go on with", f"heedful {_command(folder)} --resume --out {folder}"),
         *_made(folder),
     ]
+
+
+def _command(folder: Path) -> str:
+    """What makes a folder like this."""
+    return "finetune" if "task" in read_toml(folder / RUN_FILE) else "pretrain"
 
 
 def _tokenizer(folder: Path) -> list[tuple[str, str]]:
@@ -56,7 +77,7 @@ def _made(folder: Path) -> list[tuple[str, str]]:
     if not (folder / RUN_FILE).is_file():
         return []
     tables = read_toml(folder / RUN_FILE)
-    lines = [("trained on", ", ".join(tables.get("corpus", [])) or "not said")]
+    lines = [("trained on", ", ".join(tables.get("corpus", tables.get("train", []))) or "not said")]
     if tables.get("start_from"):
         lines.append(("started from", tables["start_from"]))
     if (folder / log.FILE).is_file():
@@ -64,7 +85,10 @@ def _made(folder: Path) -> list[tuple[str, str]]:
         tests = [line for line in reports if line["kind"] == "heldout"]
         if reports:
             lines.append(("steps", f"{reports[-1]['step']:,}, {reports[-1]['tokens']:,} tokens"))
-        if tests:
+        if (folder / RESULT_FILE).is_file():  # of the best checkpoint, which need not be the last
+            scores = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["scores"]
+            lines.append(("held out", log.describe(scores)))
+        elif tests:
             numbers = {name: value for name, value in tests[-1].items() if not isinstance(value, str)}
             lines.append(("held out", log.describe(numbers)))
     made = tables.get("made", {})

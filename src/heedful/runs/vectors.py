@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -22,7 +21,7 @@ from heedful.data.columns import Columns
 from heedful.data.flaws import Flaw
 from heedful.data.labelled import TextExample, texts
 from heedful.data.lines import Errors
-from heedful.durable import _aside, sweep, sync_folder, write_file
+from heedful.durable import new_file, write_file
 from heedful.errors import UserError
 from heedful.predict.engine import Pool
 from heedful.predict.predictor import Predictor
@@ -71,7 +70,7 @@ def embed(
     reader = predictor.vectors(pool, normalise, truncate)
     read = TextDigest()
     found = answers(reader, read.over(texts(source, columns, errors=errors)))
-    with _new_file(out) as file:
+    with new_file(out) as file:
         dim, skipped = _write(file, found, skip_bad)
         if not dim:
             raise UserError(f"{source or 'standard input'} has no text to embed; give one that has")
@@ -203,23 +202,6 @@ def _shown(example: TextExample) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to fill, which takes its name only when it is complete and on disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path.parent)
-    aside = _aside(path)
-    try:
-        with aside.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def _write(file: BinaryIO, found: Iterable[tuple[TextExample, np.ndarray] | Flaw], skip_bad: bool) -> tuple[int, int]:

@@ -27,7 +27,7 @@ class _Layers(nn.Module):
     def __init__(self, model: BertForTask, dtype: torch.dtype) -> None:
         super().__init__()
         self.model = model
-        self.half = dtype is not torch.float32
+        self.low = dtype is not torch.float32
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
         """Those that are used."""
@@ -35,7 +35,7 @@ class _Layers(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         # The cache of cast weights would hold what the first recording cast for ever.
-        with torch.autocast("cuda", torch.bfloat16, enabled=self.half, cache_enabled=False):
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.low, cache_enabled=False):
             return self.model.score(self.model.bert.encode(x, Padded(mask))).float()
 
 
@@ -74,9 +74,9 @@ class Replay:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=self.device)
             # Recording draws dropout of its own; a resumed run records at another step and must not notice.
             with torch.random.fork_rng([self.device]), torch.autocast("cuda", enabled=False):
-                self.recorded[length] = torch.cuda.make_graphed_callables(
-                    _Layers(self.model, self.dtype), (sample, mask), pool=self.pool
-                )
+                layers = _Layers(self.model, self.dtype)
+                torch.cuda.make_graphed_callables(layers, (sample, mask), pool=self.pool)  # in place
+                self.recorded[length] = layers
         return self.recorded[length]
 
 

@@ -10,8 +10,9 @@ import torch
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
-from heedful.formats.huggingface import save_model
+from heedful.formats.huggingface import load_model, save_model
 from heedful.models.bert import Bert, BertConfig, initialise
+from heedful.models.heads import BertForTask, Head
 
 GOOD, BAD = ("fine", "bright", "warm", "kind"), ("dull", "grim", "cold", "harsh")
 NOUNS = ("river", "mill", "baker", "bridge", "ferry", "heron", "lantern", "harbour")
@@ -108,9 +109,7 @@ def _conll(random: Random, count: int) -> str:
 
 
 def _tags(random: Random, count: int) -> str:
-    return "".join(
-        json.dumps({"tokens": words, "tags": tags}) + "\n" for words, tags in _tagged(random, count)
-    )
+    return "".join(json.dumps({"tokens": words, "tags": tags}) + "\n" for words, tags in _tagged(random, count))
 
 
 def _answer(random: Random, count: int) -> str:
@@ -139,3 +138,20 @@ _CONTENT = {
     "tags": _tags,
     "answer": _answer,
 }
+
+
+@pytest.fixture(scope="session")
+def headed(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Callable[[Head, int], Path]:
+    """Makes the folder of the small encoder with a head that was never trained, hence is often wrong."""
+
+    def make(head: Head, seed: int = 1) -> Path:
+        folder = tmp_path_factory.mktemp("headed")
+        tokenizer = wordpiece.load(encoder)
+        config = load_model(encoder).config
+        model = BertForTask(config, head)
+        initialise(model, 0.5, torch.Generator().manual_seed(seed))
+        save_model(model, folder)
+        wordpiece.save(tokenizer, folder, config.max_length)
+        return folder
+
+    return make

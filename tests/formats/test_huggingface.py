@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from heedful.errors import UserError
-from heedful.formats.huggingface import CONFIG_KEYS, load_model, read_config, save_model, their_name
+from heedful.formats.huggingface import CONFIG_KEYS, MEAN_CODE, load_model, read_config, save_model, their_name
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
+from heedful.models.heads import TASKS, BertForTask, Head
 
 CONFIG = BertConfig(vocab_size=61, layers=11, dim=10, heads=2, ffn_dim=13, max_length=17, segments=3)
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -105,7 +107,8 @@ def test_every_setting_comes_back(tmp_path_factory: pytest.TempPathFactory, head
 
 
 def test_every_field_of_the_config_has_a_name():
-    assert CONFIG_KEYS.keys() == {field.name for field in dataclasses.fields(BertConfig)}
+    """But for how it pools, which transformers has no word for: that is the type of the model."""
+    assert CONFIG_KEYS.keys() | {"pool"} == {field.name for field in dataclasses.fields(BertConfig)}
 
 
 def test_every_parameter_has_its_own_name():
@@ -324,17 +327,207 @@ def test_a_next_sentence_head_without_its_pooler(folder: Path):
     assert "has a next-sentence head but no pooler to feed it" in refusal(folder)
 
 
-@pytest.mark.parametrize("head", ["classifier", "qa_outputs"])
-def test_the_head_of_another_task_is_left_out_with_a_warning(tmp_path: Path, head: str):
-    encoder = model(mlm=False)
+def task_model(task: str, pool: str = "cls", **more: object) -> BertForTask:
+    labels = {"answer": ("start", "end"), "tag": ("O", "B-강", "I-강")}.get(task, ("no", "yes", "maybe"))
+    made = BertForTask(dataclasses.replace(CONFIG, pool=pool), Head(task=task, labels=labels, **more))
+    initialise(made, 0.3, torch.Generator().manual_seed(2))
+    return made
+
+
+def document_of(folder: Path) -> dict:
+    return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_head_is_saved_and_loaded_to_the_bit(tmp_path: Path, task: str):
+    saved = task_model(task)
+    save_model(saved, tmp_path)
+    loaded = load_model(tmp_path)
+    assert isinstance(loaded, BertForTask)
+    assert loaded.head == saved.head
+    assert loaded.config == saved.config
+    assert_same(loaded, saved)
+    assert not loaded.training
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    with torch.no_grad():
+        ids = torch.tensor([[2, 7, 3]])
+        torch.testing.assert_close(loaded(ids), saved.eval()(ids))
+
+
+@pytest.mark.parametrize("task", ["tag", "answer"])
+def test_what_a_head_was_trained_with_comes_back(tmp_path: Path, task: str):
+    saved = task_model(task, length=17, overlap=0, may_be_empty=True)
+    save_model(saved, tmp_path)
+    assert load_model(tmp_path).head == saved.head
+    change_config(tmp_path, heedful=None)
+    assert load_model(tmp_path).head == dataclasses.replace(saved.head, length=None, overlap=None, may_be_empty=False)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_heads_config_says_what_transformers_wants(tmp_path: Path, task: str):
+    save_model(task_model(task), tmp_path)
+    document = document_of(tmp_path)
+    kind = {"tag": "Token", "answer": "QuestionAnswering"}.get(task, "Sequence")
+    assert document["architectures"] == [f"BertFor{kind}" + ("" if task == "answer" else "Classification")]
+    problem = {"classify": "single_label_classification", "multilabel": "multi_label_classification"}
+    assert document.get("problem_type") == (problem | {"regress": "regression"}).get(task)
+    names = {name for name in weights_of(tmp_path) if not name.startswith("bert.")}
+    prefix = "qa_outputs" if task == "answer" else "classifier"
+    assert names == {f"{prefix}.weight", f"{prefix}.bias"}
+    if task == "answer":
+        assert "id2label" not in document
+    else:
+        labels = task_model(task).head.labels
+        assert document["id2label"] == {str(number): label for number, label in enumerate(labels)}
+        assert document["label2id"] == {label: number for number, label in enumerate(labels)}
+
+
+THEIRS = {
+    "classify": (transformers.BertForSequenceClassification, "single_label_classification"),
+    "multilabel": (transformers.BertForSequenceClassification, "multi_label_classification"),
+    "regress": (transformers.BertForSequenceClassification, "regression"),
+    "tag": (transformers.BertForTokenClassification, None),
+    "answer": (transformers.BertForQuestionAnswering, None),
+}
+
+
+def their_model(task: str) -> transformers.PreTrainedModel:
+    kind, problem = THEIRS[task]
+    config = transformers.BertConfig(
+        vocab_size=61,
+        num_hidden_layers=2,
+        hidden_size=10,
+        num_attention_heads=2,
+        intermediate_size=13,
+        max_position_embeddings=17,
+        initializer_range=0.5,
+        problem_type=problem,
+        **({} if task == "answer" else {"id2label": {0: "x", 1: "y", 2: "z"}, "label2id": {"x": 0, "y": 1, "z": 2}}),
+    )
+    torch.manual_seed(4)
+    return kind(config).eval()
+
+
+def their_scores(theirs: transformers.PreTrainedModel, ids: Tensor) -> Tensor:
+    output = theirs(ids)
+    if hasattr(output, "logits"):
+        return output.logits
+    return torch.stack([output.start_logits, output.end_logits], -1)
+
+
+@pytest.mark.parametrize("task", THEIRS)
+@torch.no_grad()
+def test_heads_go_both_ways(tmp_path: Path, task: str):
+    theirs = their_model(task)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_model(tmp_path / "theirs")
+    assert isinstance(ours, BertForTask)
+    assert ours.head == Head(task=task, labels=("start", "end") if task == "answer" else ("x", "y", "z"))
+    ids = torch.tensor([[2, 7, 11, 3], [2, 5, 60, 3]])
+    torch.testing.assert_close(ours(ids), their_scores(theirs, ids), rtol=1e-5, atol=1e-5)
+
+    save_model(ours, tmp_path / "ours")
+    again, notes = THEIRS[task][0].from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(notes.values()), notes
+    assert again.config.problem_type == THEIRS[task][1]
+    if task != "answer":
+        assert again.config.id2label == {0: "x", 1: "y", 2: "z"}
+    for name, tensor in theirs.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("task", ["tag", "answer"])
+def test_a_folder_of_an_old_version(tmp_path: Path, task: str):
+    """A pickle with gammas and betas, a buffer of positions, a pooler that nothing reads, no names for the labels."""
+    theirs = their_model(task)
+    theirs.save_pretrained(tmp_path)
+    weights = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in weights_of(tmp_path).items()
+    }
+    weights["bert.embeddings.position_ids"] = torch.arange(17)[None]
+    weights |= {"bert.pooler.dense.weight": torch.ones(10, 10), "bert.pooler.dense.bias": torch.ones(10)}
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    change_config(tmp_path, id2label=None, label2id=None)
+    loaded = load_model(tmp_path)
+    assert loaded.head.task == task
+    assert loaded.head.labels == (("start", "end") if task == "answer" else ("LABEL_0", "LABEL_1", "LABEL_2"))
+    with torch.no_grad():
+        ids = torch.tensor([[2, 7, 11, 3]])
+        torch.testing.assert_close(loaded(ids), their_scores(theirs, ids), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("names", [None, {"0": "no"}, ["no", "yes", "maybe"]])
+def test_labels_without_names_are_numbered(tmp_path: Path, names: object):
+    save_model(task_model("classify"), tmp_path)
+    change_config(tmp_path, id2label=names)
+    assert load_model(tmp_path).head.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_names_that_are_damaged_are_refused(tmp_path: Path):
+    save_model(task_model("classify"), tmp_path)
+    change_config(tmp_path, id2label={"0": "no", "1": "yes", "3": "maybe"})
+    assert "id2label has no '2'; the folder is damaged" in refusal(tmp_path)
+    change_config(tmp_path, id2label={"0": "no", "1": "yes", "2": "no"})
+    assert "id2label has 'no' twice; give every output its own name" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(("outputs", "task"), [(1, "regress"), (2, "classify"), (3, "classify")])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_sequence_head_that_says_not_what_it_is_for(tmp_path: Path, outputs: int, task: str, named: bool):
+    """As transformers takes it: one output is a number, several are classes."""
+    labels = ("a", "b", "c")[:outputs]
+    save_model(BertForTask(CONFIG, Head(task="multilabel", labels=labels)), tmp_path)
+    change_config(tmp_path, problem_type=None, **({} if named else {"architectures": None}))
+    assert load_model(tmp_path).head == Head(task=task, labels=labels)
+
+
+def test_a_problem_that_nobody_knows(tmp_path: Path):
+    save_model(task_model("classify"), tmp_path)
+    change_config(tmp_path, problem_type="ranking")
+    assert "problem_type 'ranking' is not known; try single_label_classification" in refusal(tmp_path)
+
+
+def test_a_sequence_head_without_its_pooler(tmp_path: Path):
+    save_model(task_model("regress"), tmp_path)
+    weights = weights_of(tmp_path)
+    del weights["bert.pooler.dense.weight"], weights["bert.pooler.dense.bias"]
+    rewrite(tmp_path, weights)
+    assert "has a head for sequences but no pooler to feed it" in refusal(tmp_path)
+
+
+def test_a_head_is_called_by_the_name_that_it_has_in_the_file(tmp_path: Path):
+    save_model(task_model("answer"), tmp_path)
+    weights = weights_of(tmp_path)
+    rewrite(tmp_path, weights | {"qa_outputs.weight": torch.zeros(3, 10)})
+    assert "qa_outputs.weight has shape (3, 10), but config.json asks for (2, 10)" in refusal(tmp_path)
+    del weights["qa_outputs.bias"]
+    rewrite(tmp_path, weights)
+    assert refusal(tmp_path).endswith("lacks the weights qa_outputs.bias")
+
+
+def test_the_words_of_pretraining_are_dropped_beside_a_head(tmp_path: Path):
+    saved = task_model("classify")
+    save_model(saved, tmp_path)
+    rewrite(tmp_path, weights_of(tmp_path) | {"cls.predictions.bias": torch.zeros(61)})
+    loaded = load_model(tmp_path)
+    assert loaded.head == saved.head
+    assert_same(loaded, saved)
+
+
+def test_the_head_of_another_task_is_left_out_with_a_warning(tmp_path: Path):
+    """One output an option: what transformers calls multiple choice."""
+    encoder = Bert(CONFIG)
     save_model(encoder, tmp_path)
-    weights = {name: tensor for name, tensor in weights_of(tmp_path).items() if not name.startswith("cls.")}
-    rewrite(tmp_path, weights | {f"{head}.weight": torch.zeros(3, 10), f"{head}.bias": torch.zeros(3)})
-    with pytest.warns(UserWarning, match=f"the weights of the head '{head}' are left out") as caught:
+    weights = {f"bert.{name}": tensor for name, tensor in weights_of(tmp_path).items()}
+    rewrite(tmp_path, weights | {"classifier.weight": torch.zeros(1, 10), "classifier.bias": torch.zeros(1)})
+    change_config(tmp_path, architectures=["BertForMultipleChoice"])
+    with pytest.warns(UserWarning, match="the weights of the head 'classifier' are left out") as caught:
         loaded = load_model(tmp_path)
     assert {Path(warning.filename) for warning in caught} == {Path(__file__)}
     assert isinstance(loaded, Bert)
-    assert_same(loaded, encoder.bert)
+    assert_same(loaded, encoder)
 
 
 def test_a_heads_warning_is_said_once(tmp_path: Path):
@@ -345,6 +538,34 @@ def test_a_heads_warning_is_said_once(tmp_path: Path):
         warnings.simplefilter("always")
         load_model(tmp_path)
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("task", ["classify", "multilabel", "regress"])
+def test_a_folder_that_pools_by_the_mean(tmp_path: Path, task: str):
+    saved = task_model(task, "mean")
+    save_model(saved, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors", MEAN_CODE]
+    document = document_of(tmp_path)
+    # Nobody opens it by mistake as a BERT that reads [CLS].
+    assert document["model_type"] == "heedful_bert"
+    code = (tmp_path / MEAN_CODE).read_text(encoding="utf-8")
+    named = {*document["auto_map"].values(), *(f"modeling_heedful.{name}" for name in document["architectures"])}
+    assert named == {"modeling_heedful.HeedfulBertConfig", "modeling_heedful.HeedfulBertForSequenceClassification"}
+    assert all(f"class {name.partition('.')[2]}(" in code for name in named)
+    loaded = load_model(tmp_path)
+    assert (loaded.head, loaded.config) == (saved.head, saved.config)
+    assert loaded.config.pool == read_config(tmp_path).pool == "mean"
+    assert_same(loaded, saved)
+
+
+@pytest.mark.parametrize("task", ["tag", "answer"])
+def test_what_reads_every_token_is_an_ordinary_folder_however_it_would_pool(tmp_path: Path, task: str):
+    saved = task_model(task, "mean")
+    save_model(saved, tmp_path)
+    assert document_of(tmp_path)["model_type"] == "bert"
+    loaded = load_model(tmp_path)
+    assert loaded.head == saved.head
+    assert_same(loaded, saved)
 
 
 def fail(*_: object, **__: object) -> None:

@@ -42,7 +42,7 @@ def test_mean_by_hand():
     # What lies where there is no token does not matter, be it ever so large.
     filled = LAYOUT.unpack(hidden).masked_fill(~LAYOUT.mask()[..., None], 1e6)
     assert Padded(LAYOUT.mask()).mean(filled).tolist() == expected
-    assert Padded(None).mean(hidden.view(2, 3, 2)).tolist() == [[3.0, 10.0], [25 / 3, 0.0]]
+    assert Padded(None).mean(hidden.view(3, 2, 2)).tolist() == [[1.5, 15.0], [6.5, -1.5], [9.0, 1.5]]
 
 
 def test_the_mean_keeps_half_precision_and_hands_gradients_on():
@@ -51,7 +51,9 @@ def test_the_mean_keeps_half_precision_and_hands_gradients_on():
     assert Padded(LAYOUT.mask()).mean(LAYOUT.unpack(hidden)).dtype == torch.bfloat16
     LAYOUT.mean(hidden.double()).sum().backward()
     assert hidden.grad is not None
-    torch.testing.assert_close(hidden.grad[:, 0].double(), torch.tensor([1 / 3] * 3 + [1.0, 0.5, 0.5]).bfloat16().double())
+    torch.testing.assert_close(
+        hidden.grad[:, 0].double(), torch.tensor([1 / 3] * 3 + [1.0, 0.5, 0.5]).bfloat16().double()
+    )
 
 
 def test_unpack_and_pack_by_hand():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from heedful.arguments import optional
 from heedful.commands.output import say, warn
@@ -120,7 +120,7 @@ def evaluate(
     file: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE…")],
     text: Column = None,
     pair: Column = None,
-    label: Annotated[tuple[str, ...], optional(metavar="COLUMN…")] = (),
+    label: Annotated[UseAppendAction[tuple[str, ...]], optional(metavar="COLUMN")] = (),
     separator: str = ",",
     worst: int = 5,
     predictions: Annotated[Path | None, optional(metavar="FILE")] = None,
@@ -140,7 +140,7 @@ def evaluate(
         file: Labelled data as `heedful finetune` takes it.
         text: Column of the text. Found by itself when its name is usual, like the others.
         pair: Column of the second text, for pairs.
-        label: Column of the label or the number; several columns for several numbers.
+        label: Column of the label or the number; several times for several numbers.
         separator: What separates several labels in a column of text.
         worst: Mistakes to show, those that the model was surest of.
         predictions: Write truth and answer of every example here, one JSON object a line.

@@ -5,7 +5,7 @@ a flaw ends the command or is passed over. What is wrong with a file as a whole 
 Knows nothing of files.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from heedful.errors import UserError
@@ -34,6 +34,17 @@ def shown(value: object) -> str:
     """A value as a problem shows it, short enough for its line."""
     text = repr(value)
     return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+
+
+def reason(flaw: Flaw) -> str:
+    """A flaw as it is told where it was passed over: without the advice to do so."""
+    return str(flaw).removesuffix(f", {OR_SKIP}")
+
+
+def told(flaws: Sequence[Flaw]) -> str:
+    """How many rows were passed over, and why the first of them was."""
+    count = "1 bad row" if len(flaws) == 1 else f"{len(flaws):,} bad rows, the first"
+    return f"{count}: {reason(flaws[0])}"
 
 
 def sound(items: Iterable[T | Flaw], skip: bool = False, skipped: list[Flaw] | None = None) -> Iterator[T]:

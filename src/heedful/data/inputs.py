@@ -6,6 +6,7 @@ every result tells how much there was.
 Shapes: T tokens of an input, W words of a window, C context tokens of a window.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -105,6 +106,8 @@ def _word_windows(tokenizer: Tokenizer, pieces: list[list[int]], length: int, ov
     for number, (first, last) in enumerate(stretches):
         ids = [tokenizer.cls, *(piece for word in pieces[first:last] for piece in word), tokenizer.sep]
         words = np.flatnonzero(owner == number)
+        if not len(words):  # its neighbours see all of them better
+            continue
         windows.append(WordWindow(Input(np.array(ids, np.int32), len(ids)), words, starts[words] - starts[first] + 1))
     return windows
 
@@ -130,15 +133,32 @@ def question_windows(
     asked = tokenizer.encode(questions)
     distinct = list(dict.fromkeys(contexts))  # many questions are asked about one context
     encodings = tokenizer.backend.encode_batch(distinct, add_special_tokens=False)
-    # Counted in characters from the start, whatever the tokenizer did to them.
     read = {
-        context: (encoding.ids, np.array(encoding.offsets, np.int32).reshape(-1, 2))
+        context: (encoding.ids, characters(context, encoding.offsets))
         for context, encoding in zip(distinct, encodings, strict=True)
     }
     return [
         _question_windows(tokenizer, question, *read[context], length, overlap)
         for question, context in zip(asked, contexts, strict=True)
     ]
+
+
+def characters(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
+    """(tokens, 2) the characters of a text that each token stands for, given what `tokenizers` says of them.
+
+    Of a letter that is written in parts and was joined, as macOS writes Hangul, `tokenizers` counts the first alone.
+    """
+    spans = np.array(offsets, np.int32).reshape(-1, 2)
+    if len(spans) and not unicodedata.is_normalized("NFC", text):
+        for place, limit in enumerate([*spans[1:, 0].tolist(), len(text)]):
+            while spans[place, 1] < limit and _joins(text[spans[place, 1]]):
+                spans[place, 1] += 1
+    return spans
+
+
+def _joins(character: str) -> bool:
+    """Whether a character is a part of the letter before it."""
+    return unicodedata.category(character) in ("Mn", "Mc") or "\u1160" <= character <= "\u11ff"
 
 
 def _question_windows(

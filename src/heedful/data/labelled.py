@@ -130,6 +130,8 @@ def _line(where: str, line: str) -> TextExample | Flaw:
 
 
 def _standard_input(errors: Errors) -> Iterator[TextExample | Flaw]:
+    if sys.stdin is None:
+        raise UserError("standard input is closed; name a file to read")
     number = 0
     # By readline, which gives a line when it has come, not when a block is full.
     while data := sys.stdin.buffer.readline(MAX_LINE + 1):

@@ -176,7 +176,7 @@ def _answer(text: object, start: object, context: str) -> Answer:
     if first < 0:
         hint = "; it is not in the context at all, mend it"
     elif first == context.rfind(text):
-        hint = f"; it is at {first}"
+        hint = f"; it is at {first}: write that"
     else:
         hint = "; count the characters before it"
     raise ValueError(f"the answer {shown(text)} is not at {start}, {there}{hint}")

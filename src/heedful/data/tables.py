@@ -169,7 +169,9 @@ def _under_header(file: Path, found: Iterator[tuple[int, list[str]]], way_out: s
     _check_unique(f"{file}:{first}", header)
     for number, fields in found:
         if len(fields) != len(header):
-            yield Flaw(f"{file}:{number}", f"{len(fields)} fields under {len(header)} columns; {way_out}")
+            count = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+            advice = way_out if len(fields) > len(header) else "fill in the missing ones"
+            yield Flaw(f"{file}:{number}", f"{count} under {len(header)} columns; {advice}")
         else:
             yield number, dict(zip(header, fields, strict=True))
 

@@ -224,9 +224,8 @@ def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) 
     except KeyError as error:
         raise UserError(f"{folder / 'config.json'}: id2label has no {error}; the folder is damaged") from None
     if len(set(labels)) < outputs:
-        raise UserError(
-            f"{folder / 'config.json'}: id2label has a name twice ({', '.join(labels[:10])}); give every output its own"
-        )
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UserError(f"{folder / 'config.json'}: id2label has {twice!r} twice; give every output its own name")
     named = document.get("architectures")
     architecture = named[0] if isinstance(named, list) and named else None
     if architecture == "BertForTokenClassification":

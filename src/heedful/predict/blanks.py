@@ -88,6 +88,7 @@ def word_probabilities(
     model: BertForPretraining, tokenizer: Tokenizer, batch: Sequence[Input], positions: np.ndarray
 ) -> Tensor:
     """The probability of every token (M, V) at positions (M,) of the joined batch; never of a special one."""
+    model.eval()
     device = next(model.parameters()).device
     inputs = collate(batch)
     packed = Packed.from_offsets(torch.from_numpy(inputs.offsets).to(device), inputs.longest, len(inputs.ids))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 import torch
@@ -19,16 +19,18 @@ from heedful.formats.sentence_transformers import Pooling, read_pooling
 from heedful.models.bert import BertForPretraining
 from heedful.models.heads import TASKS, Head
 from heedful.predict.answers import Answers
-from heedful.predict.blanks import Filler
+from heedful.predict.blanks import Blanks, Filler
 from heedful.predict.engine import Engine, Pool, TorchEngine
 from heedful.predict.generation import Generated, generate
 from heedful.predict.reading import Reader
-from heedful.predict.tags import Sentence, Tags, sentence
-from heedful.predict.texts import Classes, Labels, Regressor, Vectors
+from heedful.predict.tags import Sentence, Tagged, Tags, sentence
+from heedful.predict.texts import Classes, Classified, Labelled, Labels, Numbers, Regressor, Vectors
 
 One = TypeVar("One")
 Text = str | tuple[str, str]
 """A text, or a pair of texts."""
+Class = Classified | Labelled
+"""One class, or any number of labels: as the model was trained."""
 
 WINDOW, OVERLAP = 384, 128
 """Tokens of a window over a long text, and tokens that neighbours share, where training said nothing else."""
@@ -73,15 +75,30 @@ class Predictor:
         model = self.engine.model if isinstance(self.engine, TorchEngine) else None
         return model if isinstance(model, BertForPretraining) and model.mlm is not None else None
 
-    def classify(self, texts: Text | Sequence[Text], *, truncate: bool = False) -> Any:
+    @overload
+    def classify(self, texts: Text, *, truncate: bool = False) -> Class: ...
+    @overload
+    def classify(self, texts: Sequence[Text], *, truncate: bool = False) -> list[Class]: ...
+
+    def classify(self, texts: Text | Sequence[Text], *, truncate: bool = False) -> Class | list[Class]:
         """`Classified` for each text or pair; `Labelled` if the model gives any number of labels."""
         return self._texts(self.reader("classify", truncate=truncate), texts)
 
-    def regress(self, texts: Text | Sequence[Text], *, truncate: bool = False) -> Any:
+    @overload
+    def regress(self, texts: Text, *, truncate: bool = False) -> Numbers: ...
+    @overload
+    def regress(self, texts: Sequence[Text], *, truncate: bool = False) -> list[Numbers]: ...
+
+    def regress(self, texts: Text | Sequence[Text], *, truncate: bool = False) -> Numbers | list[Numbers]:
         """The numbers of each text or pair, by name, in the units of the training data."""
         return self._texts(self.reader("regress", truncate=truncate), texts)
 
-    def tag(self, texts: str | Sequence[str] | Sequence[Sequence[str]]) -> Any:
+    @overload
+    def tag(self, texts: str) -> Tagged: ...
+    @overload
+    def tag(self, texts: Sequence[str | Sequence[str]]) -> list[Tagged]: ...
+
+    def tag(self, texts: str | Sequence[str | Sequence[str]]) -> Tagged | list[Tagged]:
         """`Tagged` for each text, however long. A list of lists of words is tagged word by word."""
         reader = self.reader("tag")
         alone = isinstance(texts, str)
@@ -128,7 +145,12 @@ class Predictor:
         found = self._texts(reader, texts)
         return found if isinstance(found, np.ndarray) else np.array(found) if found else reader.none()
 
-    def fill(self, texts: str | Sequence[str], top: int = 5) -> Any:
+    @overload
+    def fill(self, texts: str, top: int = 5) -> Blanks: ...
+    @overload
+    def fill(self, texts: Sequence[str], top: int = 5) -> list[Blanks]: ...
+
+    def fill(self, texts: str | Sequence[str], top: int = 5) -> Blanks | list[Blanks]:
         """The most probable tokens for every `[MASK]` of a text, or of each of several."""
         # Blanks are filled in single texts: a tuple of two is two of them, not a pair.
         return self._texts(self.reader("fill", top=top), texts if isinstance(texts, str) else list(texts))

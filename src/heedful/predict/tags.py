@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from heedful.data.flaws import Flaw
-from heedful.data.inputs import WordWindow, word_windows
+from heedful.data.inputs import WordWindow, characters, word_windows
 from heedful.data.tagged import TagExample, scheme
 from heedful.data.tokenizer import Tokenizer
 from heedful.metrics.spans import spans
@@ -65,7 +65,7 @@ def sentence(tokenizer: Tokenizer, text: str, where: str = "") -> Sentence:
     # By the number of its word, since the characters of pieces may lie apart or overlap: what the tokenizer leaves
     # out stands between them, and the letters of a Hangul syllable may be pieces of their own.
     places: dict[int | None, tuple[int, int]] = {}
-    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+    for word, (start, end) in zip(encoding.word_ids, characters(text, encoding.offsets).tolist(), strict=True):
         places[word] = (places.get(word, (start, end))[0], end)
     return Sentence(where, tuple(text[start:end] for start, end in places.values()), text, tuple(places.values()))
 

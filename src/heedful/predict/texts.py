@@ -97,7 +97,7 @@ class Labels(TextReader):
         assert head is not None
         found = []
         for scores in self.engine.scores(prepared):
-            probabilities = 1 / (1 + np.exp(-scores.astype(np.float64)))
+            probabilities = np.exp(-np.logaddexp(0, -scores.astype(np.float64)))  # the sigmoid, of any score
             table = dict(zip(head.labels, probabilities.tolist(), strict=True))
             found.append(Labelled([label for label, share in table.items() if share >= THRESHOLD], table))
         return found

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.data import labelled, questions, tagged
-from heedful.data.flaws import Flaw, sound
+from heedful.data.flaws import OR_SKIP, Flaw, sound
 from heedful.data.heldout import held_out
 from heedful.data.inputs import Input, answer_tokens, question_windows, text_inputs, word_windows
 from heedful.data.labelled import TextExample
@@ -150,9 +150,12 @@ def known(head: Head, items: Iterator[Any | Flaw]) -> Iterator[Any | Flaw]:
             foreign = [name for name in label_names(head.task, one) if name not in head.labels]
             if foreign:
                 listed = ", ".join(head.labels[:10]) + (", …" if len(head.labels) > 10 else "")
-                one = Flaw(one.where, f"the label {foreign[0]!r} does not occur in the training data ({listed})")
+                problem = f"the label {foreign[0]!r} does not occur in the training data ({listed})"
+                one = Flaw(one.where, f"{problem}; mend it, {OR_SKIP}")
             elif head.task == "regress" and one.target is not None and len(one.target) != len(head.labels):
-                one = Flaw(one.where, f"{len(one.target)} numbers, where the model gives {len(head.labels)}")
+                given = f"{len(head.labels)} ({', '.join(head.labels)})"
+                problem = f"{len(one.target)} of the {given} numbers that the model gives; name each with --label"
+                one = Flaw(one.where, problem)
         yield one
 
 
@@ -162,7 +165,7 @@ def scale(examples: Sequence[TextExample]) -> Scale:
     deviation = numbers.std(0)
     if not (deviation > 0).all():
         raise UserError(
-            f"every example has the same number {numbers[0, int(deviation.argmin())]:g}; nothing is to learn"
+            f"every example has the same number {numbers[0, int(deviation.argmin())]:g}; there is nothing to learn"
         )
     return Scale(numbers.mean(0), deviation)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful.data.flaws import Flaw
+from heedful.data.flaws import Flaw, told
 from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.metrics.answers import f1
@@ -70,7 +70,8 @@ def evaluate(
         examples.append(one[0])
         found.append(one[1])
     if not examples:
-        raise UserError(f"{', '.join(map(str, files))} holds no examples to evaluate on")
+        why = f": {told(skipped)}" if skipped else ""
+        raise UserError(f"{', '.join(map(str, files))} holds no examples to evaluate on{why}")
     mistakes = sorted(_mistakes(head, examples, found), key=lambda one: -one.confidence)[:worst]
     report = measure(head, examples, found)
     return Evaluation(head=head, report=report, examples=examples, answers=found, mistakes=mistakes, skipped=skipped)
@@ -78,9 +79,9 @@ def evaluate(
 
 def lines(result: Evaluation) -> list[str]:
     """The evaluation for people."""
-    said = [f"{len(result.examples):,} examples"]
+    said = ["1 example" if len(result.examples) == 1 else f"{len(result.examples):,} examples"]
     if result.skipped:
-        said.append(f"skipped {len(result.skipped):,} bad rows, the first: {result.skipped[0]}")
+        said.append(f"skipped {told(result.skipped)}")
     scores = result.report.scores
     width = max(map(len, scores))
     said += ["", *(f"{name.replace('_', ' '):<{width}}  {_form(name, value)}" for name, value in scores.items())]

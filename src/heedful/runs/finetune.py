@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import LabelledBatch
-from heedful.data.flaws import Flaw, sound
+from heedful.data.flaws import Flaw, sound, told
 from heedful.data.shuffled import Shuffled
 from heedful.data.tagged import scheme
 from heedful.data.tokenizer import Tokenizer
@@ -41,7 +41,7 @@ from heedful.runs.finetune_options import (
     read_recipe,
     resolved,
 )
-from heedful.runs.folder import claim, give_back, reclaim, require_free
+from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
 from heedful.runs.training import introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
@@ -71,9 +71,14 @@ class Material:
     """Differs when any file does."""
 
 
-def finetune(options: FinetuneOptions) -> Metrics:
-    """Make the model folder; how well its model did on the examples to evaluate on."""
+def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
+    """Make the model folder; how well its model did on the examples to evaluate on.
+
+    `whole` is the folder of the run that this one is a part of.
+    """
     recipe, out = options.settings, options.out
+    if options.resume:
+        require_unfinished(out, "start a new one with MODEL")
     check(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("fine-tuning runs in one process; start it without torchrun")
@@ -92,13 +97,18 @@ def finetune(options: FinetuneOptions) -> Metrics:
     else:
         new = claim(out, recipe)
     try:
-        model = build(recipe, material.head).to(compute.device)
+        model = build(recipe, material.head, material.scaling).to(compute.device)
+        judge = Judge(model, material)
+        make_plan(recipe, 1)  # said now, if it can't be made
         wordpiece.save(material.tokenizer, out, model.config.max_length)
     except BaseException:
         if not options.resume:
             give_back(out, remove=new)
         raise
-    return _train(replace(options, settings=recipe), material, model, compute, log)
+    if judge.skipped:
+        log.note(f"not evaluated on {told(judge.skipped)}")
+    resume = resume_command("finetune", whole or out)
+    return _train(replace(options, settings=recipe), judge, compute, log, resume)
 
 
 def gather(recipe: FinetuneRecipe, log: Log) -> Material:
@@ -115,12 +125,12 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
     skipped: list[Flaw] = []
     examples = dataset.all_sound(dataset.read(task, files, part), part, skipped)
     if not examples:
-        raise UserError(f"{', '.join(map(str, files))} holds no examples to learn from")
+        raise UserError(f"{', '.join(map(str, files))} holds no examples to learn from{_because(skipped)}")
     head = dataset.make_head(task, examples, part, config.max_length)
     if dev_files:
         dev = dataset.all_sound(dataset.known(head, dataset.read(task, dev_files, part)), part, skipped)
         if not dev:
-            raise UserError(f"{recipe.dev} holds no examples to evaluate on")
+            raise UserError(f"{recipe.dev} holds no examples to evaluate on{_because(skipped)}")
     else:
         examples, dev = dataset.split(examples, part.held_out)
         log.note(f"held out {len(dev):,} of {len(dev) + len(examples):,} examples to evaluate on: there is no --dev")
@@ -135,7 +145,7 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
         bad=lambda flaw: skipped.extend(_refused(flaw, part.skip_bad)),
     )
     if not training.inputs:
-        raise UserError("every example was skipped; there is nothing left to learn from")
+        raise UserError(f"every example was skipped, so nothing is left to learn from{_because(skipped)}")
     _tell(log, head, training, len(examples), skipped)
     kind = "plain" if task == "tag" and scheme(head.labels) == "plain" else task
     digest = hashlib.sha256("".join(file_digest(file) for file in [*files, *dev_files]).encode()).hexdigest()
@@ -150,8 +160,8 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
     )
 
 
-def build(recipe: FinetuneRecipe, head: Head) -> BertForTask:
-    """The model to train: the encoder of the one to start from, and its head if that is the same."""
+def build(recipe: FinetuneRecipe, head: Head, scaling: Scale | None = None) -> BertForTask:
+    """The model to train: the encoder of the one to start from, and its head if that is for the same."""
     loaded = load_model(read_pooling(Path(recipe.start_from or ""))[0])
     learning = recipe.learning
     config = replace(
@@ -168,10 +178,16 @@ def build(recipe: FinetuneRecipe, head: Head) -> BertForTask:
     initialise(model, config.init_std, torch.Generator().manual_seed(recipe.run.seed))
     prefix = "bert." if isinstance(loaded, Bert) else ""
     weights = {prefix + name: tensor for name, tensor in loaded.state_dict().items()}
-    same = isinstance(loaded, BertForTask) and (loaded.head.task, loaded.head.labels) == (head.task, head.labels)
+    same = (
+        isinstance(loaded, BertForTask)
+        and (loaded.head.task, loaded.head.labels) == (head.task, head.labels)
+        and loaded.config.pool == config.pool
+    )
     known = {name for name in model.state_dict() if same or not name.startswith("output.")}
     # What the old model lacks, as the head, stays as initialised.
     model.load_state_dict({name: weights[name] for name in known & weights.keys()}, strict=False)
+    if same and scaling is not None:
+        rescale(model.output, scaling)
     return model
 
 
@@ -235,8 +251,10 @@ class Judge:
         sides = [
             (one, ready) for one, ready in zip(material.dev, prepared, strict=True) if not isinstance(ready, Flaw)
         ]
-        if not material.recipe.data.skip_bad:
-            list(sound(prepared))
+        self.skipped: list[Flaw] = []
+        list(sound(prepared, material.recipe.data.skip_bad, self.skipped))
+        if not sides:
+            raise UserError(f"no example is left to evaluate on{_because(self.skipped)}")
         self.examples, self.prepared = [one for one, _ in sides], [ready for _, ready in sides]
         self.best: Metrics = {}
         self.best_step = 0
@@ -268,8 +286,9 @@ class Judge:
         return now
 
 
-def _train(options: FinetuneOptions, material: Material, model: BertForTask, compute: Compute, log: Log) -> Metrics:
-    recipe, out, head = options.settings, options.out, material.head
+def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, resume: str) -> Metrics:
+    recipe, out, model, material = options.settings, options.out, judge.model, judge.material
+    head = material.head
     folder, learning = out / "checkpoints", recipe.learning
     assert learning.batch is not None
     data = Shuffled(
@@ -277,7 +296,6 @@ def _train(options: FinetuneOptions, material: Material, model: BertForTask, com
     )
     plan = make_plan(recipe, data.batches)
     optimizer = optimizer_for(model, learning)
-    judge = Judge(model, material)
     progress = _restore(folder, model, optimizer, judge, log, compute) if options.resume else Progress()
     weights = None
     if recipe.head.balance:
@@ -332,7 +350,7 @@ def _train(options: FinetuneOptions, material: Material, model: BertForTask, com
         progress,
         log,
         folder=folder,
-        resume=resume_command("finetune", out),
+        resume=resume,
         smaller=f"--batch {max(1, learning.batch // 2)}",
         tensorboard=recipe.run.tensorboard,
     )
@@ -354,6 +372,14 @@ def unscale(output: nn.Linear, scaling: Scale) -> None:
         deviation = torch.from_numpy(scaling.deviation).to(output.weight)
         output.weight.mul_(deviation[:, None])
         output.bias.mul_(deviation).add_(torch.from_numpy(scaling.mean).to(output.bias))
+
+
+def rescale(output: nn.Linear, scaling: Scale) -> None:
+    """Have a last layer that gives numbers in the units that they came in learn on scaled ones: undoes `unscale`."""
+    with torch.no_grad():
+        deviation = torch.from_numpy(scaling.deviation).to(output.weight)
+        output.weight.div_(deviation[:, None])
+        output.bias.sub_(torch.from_numpy(scaling.mean).to(output.bias)).div_(deviation)
 
 
 def _unscaled(answer: dict[str, float], scaling: Scale) -> dict[str, float]:
@@ -394,6 +420,10 @@ def _check_fit(recipe: FinetuneRecipe, config: BertConfig, tokenizer: Tokenizer)
         raise UserError(f"{recipe.start_from} has one segment, so it can't tell a question from its context")
 
 
+def _because(skipped: list[Flaw]) -> str:
+    return f": {told(skipped)}" if skipped else ""
+
+
 def _refused(flaw: Flaw, skip: bool) -> list[Flaw]:
     if not skip:
         raise UserError(str(flaw))
@@ -402,7 +432,7 @@ def _refused(flaw: Flaw, skip: bool) -> list[Flaw]:
 
 def _tell(log: Log, head: Head, training: Dataset, examples: int, skipped: list[Flaw]) -> None:
     if skipped:
-        log.note(f"skipped {len(skipped):,} bad rows, the first: {skipped[0]}")
+        log.note(f"skipped {told(skipped)}")
     if training.cut:
         log.note(f"{training.cut:,} of {examples:,} texts are too long; only their beginning is read")
     if head.task in ("classify", "multilabel", "tag"):

@@ -39,12 +39,17 @@ def claim(out: Path, recipe: Any) -> bool:
     return new
 
 
-def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
-    """Take the folder of an interrupted run to go on with the same run, which is noted in it."""
+def require_unfinished(out: Path, go_on: str = "use --from") -> None:
+    """Refuse to resume what is no run, or a complete one; `go_on` is how a new run starts from its model."""
     if not (out / RUN_FILE).is_file():
         raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
     if (out / "model.safetensors").is_file():
-        raise UserError(f"the run in {out} is complete; to go on training its model, use --from {out}")
+        raise UserError(f"the run in {out} is complete; to go on training its model, {go_on} {out}")
+
+
+def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
+    """Take the folder of an interrupted run to go on with the same run, which is noted in it."""
+    require_unfinished(out)
     changed = [name for name in differences(read(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
     if changed:
         raise UserError(

@@ -1,19 +1,21 @@
 """What a model says of a file, line by line, in the order of the file and in constant memory."""
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from heedful.data import labelled, questions, tagged
 from heedful.data.columns import Columns
-from heedful.data.flaws import Flaw
+from heedful.data.flaws import Flaw, reason, told
 from heedful.data.labelled import TextExample
 from heedful.data.lines import Errors
 from heedful.data.tables import is_table, kind, rows
+from heedful.durable import new_file
 from heedful.errors import UserError
 from heedful.predict.predictor import METHODS, Predictor
 from heedful.predict.reading import CHUNK, answers
@@ -54,7 +56,9 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
     chunk = CHUNK if source else 1 if sys.stdin is not None and sys.stdin.isatty() else STREAM_CHUNK
     found = answers(reader, items, chunk)
     written, skipped = 0, []
+    header = _header(predictor, asking) if form == "tsv" else ""
     with nullcontext(sys.stdout) if out is None else _new(out) as file:
+        file.write(header and header + "\n")
         for line in _rendered(predictor, found, form, asking, skipped):
             file.write(line + "\n")
             written += 1
@@ -62,7 +66,7 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
                 file.flush()
         file.flush()
     if skipped:
-        return f"{len(skipped):,} bad rows have no answer, the first: {skipped[0]}"
+        return f"no answer to {told(skipped)}"
     return None if written else "there was nothing to read"
 
 
@@ -105,18 +109,15 @@ def _rendered(
     predictor: Predictor, found: Iterable[Any], form: str, asking: Asking, skipped: list[Flaw]
 ) -> Iterator[str]:
     task = predictor.head.task if predictor.head else "fill"
-    labels = predictor.head.labels if predictor.head else ()
-    if form == "tsv" and (header := _header(task, labels, asking)):
-        yield header
     for one in found:
         if isinstance(one, Flaw):
             if not asking.skip_bad:
                 raise UserError(str(one))
             skipped.append(one)
             if form == "jsonl":
-                yield json.dumps({"error": str(one)}, ensure_ascii=False)
+                yield json.dumps({"error": reason(one)}, ensure_ascii=False)
             else:
-                yield "" if task == "tag" else "\t" * _header(task, labels, asking).count("\t")
+                yield "" if task == "tag" else "\t" * _header(predictor, asking).count("\t")
             continue
         example, answer = one
         table = as_table(answer, task, every=asking.every)
@@ -128,7 +129,9 @@ def _rendered(
             yield _tsv(task, table, example, asking)
 
 
-def _header(task: str, labels: tuple[str, ...], asking: Asking) -> str:
+def _header(predictor: Predictor, asking: Asking) -> str:
+    task = predictor.head.task if predictor.head else "fill"
+    labels = predictor.head.labels if predictor.head else ()
     names = {
         "classify": ["label", "probability", *(labels if asking.every else ())],
         "multilabel": ["labels", *(labels if asking.every else ())],
@@ -193,10 +196,17 @@ def _has_words(file: Path) -> bool:
     return first is not None and any(name in first[1] for name in WORD_COLUMNS)
 
 
-def _new(path: Path) -> TextIO:
+@contextmanager
+def _new(path: Path) -> Iterator[TextIO]:
+    """A file that is there only when every answer is in it."""
     if path.exists():
         raise UserError(f"{path} exists already; choose another --out")
-    return path.open("w", encoding="utf-8", newline="\n")
+    with new_file(path) as raw:
+        file = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
+        try:
+            yield file
+        finally:
+            file.detach()  # or it would close what is still to be flushed to disk
 
 
 Form = Literal["jsonl", "tsv"]

@@ -6,10 +6,10 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.durable import write_file
+from heedful.durable import sweep, write_file
 from heedful.runs.finetune import RESULT_FILE, finetune
 from heedful.runs.finetune_options import LOWER_IS_BETTER, FinetuneOptions, check, read_recipe
-from heedful.runs.folder import claim, reclaim
+from heedful.runs.folder import claim, give_back, reclaim, require_unfinished
 from heedful.runs.options import RUN_FILE
 from heedful.train.log import FILE, Log
 from heedful.train.loop import Metrics
@@ -20,11 +20,13 @@ SEEDS_FILE = "seeds.json"
 def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
     """Train once a seed, each in a folder of its own, and keep the best; mean and deviation of each score."""
     recipe, out = options.settings, options.out
-    check(recipe)
+    new = False
     if options.resume:
+        require_unfinished(out, "start a new one with MODEL")
         reclaim(out, recipe, read_recipe)
     else:
-        claim(out, recipe)
+        check(recipe)
+        new = claim(out, recipe)
     log = Log(out, leads=True)
     results: dict[int, Metrics] = {}
     metric = ""
@@ -34,11 +36,15 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
             log.note(f"seed {seed}, in {folder}")
             alone = replace(recipe, run=replace(recipe.run, seed=seed, seeds=1))
             begun = (folder / RUN_FILE).is_file()
-            finetune(
-                replace(
-                    options, settings=read_recipe(folder / RUN_FILE) if begun else alone, out=folder, resume=begun
-                )
-            )
+            settings = read_recipe(folder / RUN_FILE) if begun else alone
+            if folder.is_dir():
+                sweep(folder)
+            try:
+                finetune(replace(options, settings=settings, out=folder, resume=begun), whole=out)
+            except BaseException:
+                if not options.resume and not any(out.glob("seed-*")):  # not even the first could begin
+                    give_back(out, remove=new)
+                raise
         result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
         results[seed], metric = result["scores"], result["metric"]
     summary = summarise(list(results.values()))

@@ -12,7 +12,9 @@ from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, save_model
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
-from heedful.predict import Blanks, Candidate, Predictor
+from heedful.predict import Predictor, blanks
+from heedful.predict.blanks import Blanks, Candidate
+from heedful.predict.engine import TorchEngine
 
 SENTENCES = [
     "the cat sat on the mat and the dog lay on the rug",
@@ -53,7 +55,7 @@ def scores(predictor: Predictor, ids: list[int]) -> torch.Tensor:
     """The probabilities (M, V) at the blanks of one sequence, alone and unpacked."""
     ids = torch.tensor([ids])
     with torch.inference_mode():
-        logits = predictor.model(ids).mlm_logits[0]
+        logits = predictor.words(ids).mlm_logits[0]
     return logits.softmax(-1)[ids[0] == predictor.tokenizer.mask]
 
 
@@ -74,9 +76,9 @@ def assert_refused(predictor: Predictor, text: str | Sequence[str], *parts: str,
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_candidates_are_ranked_tokens_with_their_probabilities(predictor: Predictor, text: str):
-    blanks = predictor.fill(text, top=7)
-    assert len(blanks) == text.count(MASK)
-    for candidates in blanks:
+    found = predictor.fill(text, top=7)
+    assert len(found) == text.count(MASK)
+    for candidates in found:
         assert len(candidates) == 7
         probabilities = [candidate.probability for candidate in candidates]
         assert probabilities == sorted(probabilities, reverse=True)
@@ -108,9 +110,9 @@ def test_candidates_are_those_of_transformers(predictor: Predictor, folder: Path
     inputs = their_tokenizer(text, return_tensors="pt")
     with torch.inference_mode():
         probabilities = theirs(**inputs).logits[0].softmax(-1)
-    blanks = predictor.fill(text, top=TOKENIZED)
+    found = predictor.fill(text, top=TOKENIZED)
     places = torch.nonzero(inputs["input_ids"][0] == their_tokenizer.mask_token_id).flatten().tolist()
-    for place, candidates in zip(places, blanks, strict=True):
+    for place, candidates in zip(places, found, strict=True):
         expected = {token: probabilities[place, i].item() for token, i in their_tokenizer.get_vocab().items()}
         for special in SPECIAL:
             del expected[special]
@@ -120,7 +122,7 @@ def test_candidates_are_those_of_transformers(predictor: Predictor, folder: Path
 
 def test_several_texts_are_answered_in_their_order(predictor: Predictor):
     answers = predictor.fill(TEXTS)
-    assert [len(blanks) for blanks in answers] == [1, 2, 1, 1]
+    assert [len(answer) for answer in answers] == [1, 2, 1, 1]
     assert_alike(answers[0], predictor.fill(ONE))
     assert not isinstance(answers[0], Candidate)
     assert predictor.fill((ONE,)) == [predictor.fill(ONE)]
@@ -130,7 +132,7 @@ def test_several_texts_are_answered_in_their_order(predictor: Predictor):
 @pytest.mark.parametrize("room", [1, 23, 31, 8192])
 def test_batching_does_not_change_the_answers(predictor: Predictor, monkeypatch: pytest.MonkeyPatch, room: int):
     alone = [predictor.fill(text, top=3) for text in TEXTS * 3]
-    monkeypatch.setattr(predict, "BATCH_TOKENS", room)
+    monkeypatch.setattr(blanks, "BATCH_TOKENS", room)
     together = predictor.fill(TEXTS * 3, top=3)
     for one, other in zip(together, alone, strict=True):
         assert_alike(one, other)
@@ -138,8 +140,8 @@ def test_batching_does_not_change_the_answers(predictor: Predictor, monkeypatch:
 
 def test_no_batch_is_larger_than_its_room(predictor: Predictor, monkeypatch: pytest.MonkeyPatch):
     sizes = []
-    hook = predictor.model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
-    monkeypatch.setattr(predict, "BATCH_TOKENS", 13)
+    hook = predictor.words.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    monkeypatch.setattr(blanks, "BATCH_TOKENS", 13)
     predictor.fill(["the the [MASK]", "the [MASK]", "[MASK]", "the the the [MASK]", "[MASK]", "the " * 13 + MASK])
     hook.remove()
     # 5 + 4 + 3 tokens, then 6 + 3, then one text that is larger than the room.
@@ -165,24 +167,24 @@ def test_a_blank_touching_words(predictor: Predictor):
     tokenizer = predictor.tokenizer
     the, mat = tokenizer.encode(["the", "mat"])
     ids = [tokenizer.cls, *the, tokenizer.mask, tokenizer.mask, *mat, tokenizer.sep]
-    blanks = predictor.fill("the[MASK][MASK]mat", top=1)
-    for (candidate,), row in zip(blanks, scores(predictor, ids), strict=True):
+    found = predictor.fill("the[MASK][MASK]mat", top=1)
+    for (candidate,), row in zip(found, scores(predictor, ids), strict=True):
         index = tokenizer.vocabulary.index(candidate.token)
         assert candidate.probability == pytest.approx(row[index].item(), abs=1e-6)
 
 
 def test_a_text_without_a_blank_is_refused(predictor: Predictor):
-    assert_refused(predictor, "the cat sat", "there is no blank in 'the cat sat'", "write [MASK] where")
-    assert_refused(predictor, "the [mask] sat", "there is no blank in")
-    assert_refused(predictor, "", "there is no blank in ''")
-    assert_refused(predictor, [ONE, "the cat sat"], "there is no blank in 'the cat sat'")
-    assert_refused(predictor, "cat " * 97, "there is no blank in 'cat cat", "…'")
+    assert_refused(predictor, "the cat sat", "'the cat sat': there is no blank; write [MASK] where")
+    assert_refused(predictor, "the [mask] sat", "'the [mask] sat': there is no blank")
+    assert_refused(predictor, "", "'': there is no blank")
+    assert_refused(predictor, [ONE, "the cat sat"], "'the cat sat': there is no blank")
+    assert_refused(predictor, "cat " * 97, "'cat cat", "…': there is no blank")
 
 
-def test_a_text_beyond_the_positions_is_refused(predictor: Predictor, folder: Path):
+def test_a_text_beyond_the_positions_is_refused(predictor: Predictor):
     longest = "the " * 20 + MASK  # and [CLS], [SEP]
     assert len(predictor.fill(longest)) == 1
-    assert_refused(predictor, "the " + longest, "has 24 tokens", f"{folder} reads 23 at most")
+    assert_refused(predictor, "the " + longest, "…': 24 tokens, of which the model reads 23 at most; shorten it")
 
 
 @pytest.mark.parametrize("top", [0, -3])
@@ -219,4 +221,4 @@ def test_no_folder_is_refused(tmp_path: Path):
 def test_a_model_in_training_answers_as_one_at_rest(predictor: Predictor, folder: Path):
     model = load_model(folder).train()
     assert model.config.dropout > 0
-    assert_alike(Predictor(model, predictor.tokenizer).fill(ONE), predictor.fill(ONE))
+    assert_alike(Predictor(TorchEngine(model), predictor.tokenizer).fill(ONE), predictor.fill(ONE))

@@ -1,0 +1,322 @@
+"""Whatever is wrong with labelled data, or with what is asked of it, ends as one line that says what to do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heedful.cli import main
+from heedful.models.heads import ANSWER_ENDS, Head
+
+Files = Callable[..., Path]
+Headed = Callable[..., Path]
+SMALL = ("--epochs", "1", "--batch", "16", "--lr", "1e-3", "--device", "cpu")
+OR_SKIP = "or pass over such rows with --skip-bad"
+LONG = "word " * 20_000
+"""100,000 characters."""
+
+
+class Command:
+    """Runs commands in this process and looks at how they end."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture) -> None:
+        self.home = home
+        self.capsys = capsys
+
+    def run(self, *arguments: str | Path) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        said = self.capsys.readouterr()
+        return stop.value.code or 0, said.out, said.err
+
+    def fails(self, *arguments: str | Path) -> str:
+        """What stands on the one line on standard error of a command that must fail, and leaves no folder."""
+        code, _, said = self.run(*arguments)
+        assert code == 2, said
+        assert said.startswith("heedful: ")
+        assert said.endswith("\n")
+        assert said.count("\n") == 1
+        assert "Traceback" not in said
+        assert not (self.home / "out").exists()
+        return said.removeprefix("heedful: ").removesuffix("\n")
+
+    def goes_on(self, *arguments: str | Path) -> str:
+        """What a command says that must go well."""
+        code, out, said = self.run(*arguments)
+        assert (code, said) == (0, "")
+        return out
+
+    def finetune(self, model: Path, train: Path, task: str, *more: str | Path) -> list[str | Path]:
+        return ["finetune", model, train, "--task", task, "--out", self.home / "out", *SMALL, *more]
+
+    def file(self, name: str, content: str) -> Path:
+        path = self.home / name
+        path.write_text(content, encoding="utf-8")
+        return path
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture) -> Command:
+    return Command(tmp_path, capsys)
+
+
+ROWS = {
+    "a column too few": ("classify", "the mill is fine\n", "1 field under 2 columns; fill in the missing ones"),
+    "a column too many": (
+        "classify",
+        "the mill,is fine,good\n",
+        "3 fields under 2 columns; put quotes around a field that holds a comma",
+    ),
+    "an empty text": ("classify", " ,good\n", f"the text is empty (column 'text'); fill it in, {OR_SKIP}"),
+    "an empty label": ("classify", "the mill,\n", f"the label is missing (column 'label'); fill it in, {OR_SKIP}"),
+    "a text without end": (
+        "classify",
+        f"{LONG},good\n",
+        "20,002 tokens, of which 48 can be read; shorten it, or cut it with --truncate",
+    ),
+    "not a number": ("regress", "the mill,nan,1\n", f"the label is 'nan', not a finite number; write one, {OR_SKIP}"),
+    "infinity": ("regress", "the mill,1e999,1\n", f"the label is '1e999', not a finite number; write one, {OR_SKIP}"),
+    "fewer tags than tokens": (
+        "tags",
+        '{"tokens": ["anna", "was"], "tags": ["O"]}\n',
+        f"1 tag for 2 tokens; write one for each, {OR_SKIP}",
+    ),
+    "a token without a tag": (
+        "conll",
+        "anna\n",
+        f"'anna' has no tag; write token and tag, parted by a tab, {OR_SKIP}",
+    ),
+    "no JSON": ("many", '{"text": "the mill"\n', "not valid JSON"),
+}
+"""The kind of file, a row that is put at its end, and what is said of it."""
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_bad_row_is_told_with_its_number_or_passed_over(
+    command: Command, encoder: Path, labelled_files: Files, name: str
+):
+    kind, row, problem = ROWS[name]
+    good = labelled_files(kind, 60)
+    content = good.read_text(encoding="utf-8")
+    file = command.file(f"data{good.suffix}", content + row)
+    number = content.count("\n") + 1
+    task = {"tags": "tag", "conll": "tag", "regress": "regress"}.get(kind, "classify")
+    more = ("--label", "height") if kind == "regress" else ()
+    said = command.fails(*command.finetune(encoder, file, task, *more))
+    assert said.startswith(f"{file}:{number}: {problem}")
+    out = command.goes_on(*command.finetune(encoder, file, task, *more, "--skip-bad"))
+    assert f"skipped 1 bad row: {file}:{number}: {problem.removesuffix(f', {OR_SKIP}')}" in out
+    assert OR_SKIP not in out  # which was done already
+    assert f"saved {command.home / 'out'}" in out
+
+
+def test_a_text_without_end_is_cut_if_that_is_asked_for(command: Command, encoder: Path, labelled_files: Files):
+    content = labelled_files("classify", 60).read_text(encoding="utf-8")
+    file = command.file("data.csv", f"{content}{LONG},good\n")
+    out = command.goes_on(*command.finetune(encoder, file, "classify", "--truncate"))
+    assert "texts are too long; only their beginning is read" in out
+    assert "skipped" not in out
+
+
+def test_tags_may_be_as_long_as_they_like(command: Command, encoder: Path, labelled_files: Files):
+    content = labelled_files("conll", 60).read_text(encoding="utf-8")
+    file = command.file("data.conll", content + "word\tO\n" * 500)
+    assert "skipped" not in command.goes_on(*command.finetune(encoder, file, "tag"))
+
+
+def test_an_answer_that_is_not_where_it_should_be(command: Command, encoder: Path, labelled_files: Files):
+    document = json.loads(labelled_files("answer", 60).read_text(encoding="utf-8"))
+    asked = document["data"][0]["paragraphs"][4]
+    answer = asked["qas"][0]["answers"][0]
+    right, answer["answer_start"] = answer["answer_start"], 3
+    file = command.file("data.json", json.dumps(document))
+    problem = f"the answer '{answer['text']}' is not at 3, where {asked['context'][3:33]!r} stands; it is at {right}"
+    said = command.fails(*command.finetune(encoder, file, "answer"))
+    assert said == f"{file}: question q4: {problem}: write that, {OR_SKIP}"
+    out = command.goes_on(*command.finetune(encoder, file, "answer", "--skip-bad"))
+    assert f"skipped 1 bad row: {file}: question q4: {problem}: write that" in out
+
+
+def test_a_question_without_end(command: Command, encoder: Path, labelled_files: Files):
+    document = json.loads(labelled_files("answer", 60).read_text(encoding="utf-8"))
+    document["data"][0]["paragraphs"][4]["qas"][0]["question"] = LONG
+    file = command.file("data.json", json.dumps(document))
+    said = command.fails(*command.finetune(encoder, file, "answer"))
+    assert said == f"{file}: question q4: the question leaves no room for its context in 48 tokens; shorten it"
+    out = command.goes_on(*command.finetune(encoder, file, "answer", "--skip-bad"))
+    assert f"1 bad row: {file}: question q4: the question leaves no room" in out
+
+
+def test_a_label_of_dev_that_training_does_not_know(command: Command, encoder: Path, labelled_files: Files):
+    train = labelled_files("classify", 60)
+    dev = command.file("dev.csv", "text,label\nthe mill,good\na river,ugly\n")
+    said = command.fails(*command.finetune(encoder, train, "classify", "--dev", dev))
+    problem = f"{dev}:3: the label 'ugly' does not occur in the training data (bad, good); mend it"
+    assert said == f"{problem}, {OR_SKIP}"
+    out = command.goes_on(*command.finetune(encoder, train, "classify", "--dev", dev, "--skip-bad"))
+    assert f"skipped 1 bad row: {problem}" in out
+    assert "on 1 examples is kept" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "said"),
+    [
+        ("text,label,label\na,b,c\n", "classify", ":1: the column 'label' is there twice; rename one of the two"),
+        ("text,label\n" + "mill,good\nriver,good\n" * 9, "classify", "every example has the label 'good'; a classifier"),
+        ("text,label\n", "classify", " holds no examples to learn from"),
+        ("", "classify", " holds no examples to learn from"),
+        ("text,label\n,a\n,b\n", "classify", " holds no examples to learn from: 2 bad rows, the first: "),
+        ("text,label\nmill,3\nriver,3\nferry,3\n", "regress", "every example has the same number 3; there is nothing"),
+        ("text,label\nmill,a\nriver,b\n", "classify", "2 examples are too few to hold out a part of 0.1; give others"),
+    ],
+)
+def test_what_is_wrong_with_a_whole_file_stops_even_those_who_skip(
+    command: Command, encoder: Path, content: str, task: str, said: str
+):
+    file = command.file("data.csv", content)
+    more = ("--held-out", "0.5") if task == "regress" else ()
+    assert said in command.fails(*command.finetune(encoder, file, task, "--skip-bad", *more))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--text", "txt"), "there is no column 'txt'; did you mean 'text'? The columns are: text, label"),
+        (("--label", "labl"), "there is no column 'labl'; did you mean 'label'? The columns are: text, label"),
+        (("--label", "text", "--text", "text"), "name two different columns"),
+        (("--metric", "f2"), "metric 'f2' is not one of this task; choose from accuracy, macro_f1, matthews, f1"),
+        (("--metric", "pearson"), "metric 'pearson' is not one of this task; choose from accuracy"),
+        (("--pol", "mean"), "--pol"),
+        (("--freeze", "3"), "freeze 3 is more than the model's 2 layers; -1 means all"),
+        (("--length", "49"), "length 49 is beyond the model's 48 positions; use that or less"),
+        (("--checkpoint-every", "soon"), "'soon' is not a duration; write it like 90s, 10m or 1h30m"),
+        (("--checkpoint-every", "0"), "checkpoint_every 0 would never go on"),
+        (("--seeds", "2", "--metric", "f2"), "metric 'f2' is not one of this task"),
+        (("--seeds", "0"), "seeds 0 must be at least 1"),
+        (("--dev", "none.csv"), "none.csv does not exist"),
+        (("--overlap", "4"), "--overlap is for windows, and to classify there are none; leave it out"),
+    ],
+)
+def test_what_is_asked_wrongly(
+    command: Command, encoder: Path, labelled_files: Files, more: tuple[str, ...], said: str
+):
+    assert said in command.fails(*command.finetune(encoder, labelled_files("classify", 60), "classify", *more))
+
+
+def test_what_is_missing(command: Command, encoder: Path, labelled_files: Files):
+    train, out = labelled_files("classify", 60), ("--out", command.home / "out")
+    task = ("--task", "classify")
+    assert command.fails("finetune", *task, *out) == "MODEL is missing: the folder of the BERT to fine-tune"
+    assert command.fails("finetune", encoder, *task, *out) == "TRAIN is missing: the file with the labelled data"
+    said = command.fails("finetune", encoder, train, *out)
+    assert said == "--task is missing; choose from classify, regress, tag, answer"
+    assert "--out is missing" in command.fails("finetune", encoder, train, *task)
+    said = command.fails("finetune", encoder, train, "--task", "clasify", *out)
+    assert said.startswith("--task is 'clasify'; choose from answer, classify, regress, tag")
+    none = command.home / "none"
+    said = command.fails("finetune", none, train, *task, *out)
+    assert said == f"{none} is not a model folder: there is no such folder"
+    near = command.file("reviews.csv", "text,label\n")
+    said = command.fails("finetune", encoder, command.home / "review.csv", *task, *out)
+    assert said == f"{command.home / 'review.csv'} does not exist; did you mean {near}?"
+    said = command.fails("finetune", "--recipe", command.home / "none.toml", *out)
+    assert "none.toml does not exist" in said
+
+
+def test_a_file_of_another_kind(command: Command, encoder: Path, labelled_files: Files):
+    for kind, task, said in (
+        ("answer", "classify", "is JSON as a whole; write one object a line and name it .jsonl"),
+        ("conll", "classify", "is not a table, hence has no labels; give a file that ends in .jsonl .csv .tsv"),
+        ("classify", "answer", "holds no questions; give SQuAD's .json, or .jsonl or .parquet with one a row"),
+        ("classify", "tag", ":1: 'text,label' has no tag; write token and tag, parted by a tab"),
+        ("classify", "regress", ":2: the label is 'bad', not a finite number; write one"),
+    ):
+        assert said in command.fails(*command.finetune(encoder, labelled_files(kind, 60), task))
+
+
+def test_a_folder_that_is_not_free(command: Command, encoder: Path, labelled_files: Files):
+    train = labelled_files("classify", 60)
+    before = {path.name: path.read_bytes() for path in encoder.iterdir()}
+    for more in ((), ("--seeds", "2")):
+        said = command.fails("finetune", encoder, train, "--task", "classify", "--out", encoder, *SMALL, *more)
+        assert said == f"{encoder} exists and is not empty; choose another --out"
+    assert {path.name: path.read_bytes() for path in encoder.iterdir()} == before
+
+
+def test_what_cannot_be_resumed(command: Command, encoder: Path, labelled_files: Files):
+    none, out = command.home / "none", command.home / "done"
+    said = command.fails("finetune", "--resume", "--out", none)
+    assert said == f"{none} holds no run to resume: it has no heedful.toml"
+    made = ("finetune", encoder, labelled_files("classify", 60), "--task", "classify", "--out", out, *SMALL)
+    command.goes_on(*made)
+    said = command.fails("finetune", "--resume", "--out", out)
+    assert said == f"the run in {out} is complete; to go on training its model, start a new one with MODEL {out}"
+    assert "already holds a run; go on with --resume" in command.fails(*made)
+
+
+CLASSES = Head(task="classify", labels=("bad", "good"))
+
+
+def test_a_model_without_the_head_that_is_needed(
+    command: Command, encoder: Path, headed: Headed, labelled_files: Files
+):
+    file = labelled_files("classify", 60)
+    said = command.fails("evaluate", encoder, file)
+    assert said == f"{encoder} has no head to evaluate; train one with `heedful finetune MODEL DATA --task TASK`"
+    said = command.fails("predict", encoder, file)
+    assert said.startswith(f"{encoder} is an encoder without a head: `heedful embed` gives its vectors")
+    command.goes_on("embed", encoder, file, "--out", command.home / "vectors.npy")
+    said = command.fails("fill", headed(CLASSES), "the [MASK]")
+    assert "can't fill blanks: it has no masked-word head; pretrain one" in said
+    none = command.home / "none"
+    for name in ("evaluate", "predict"):
+        said = command.fails(name, none, file)
+        assert said == f"{none} is not a model folder: there is no such folder"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("text,label\nthe mill,good\na river,ugly\n", ":3: the label 'ugly' does not occur in the training data"),
+        ("text,label\nthe mill,good\n,bad\n", ":3: the text is empty (column 'text'); fill it in"),
+        ("text,label\nthe mill,good\nriver\n", ":3: 1 field under 2 columns; fill in the missing ones"),
+        (f"text,label\nthe mill,good\n{LONG},bad\n", ":3: 20,002 tokens, of which 48 can be read"),
+    ],
+)
+def test_bad_rows_to_evaluate_on(command: Command, headed: Headed, content: str, problem: str):
+    file, model = command.file("data.csv", content), headed(CLASSES)
+    assert command.fails("evaluate", model, file).startswith(f"{file}{problem}")
+    out = command.goes_on("evaluate", model, file, "--skip-bad").splitlines()
+    assert out[0] == "1 example"
+    assert out[1].startswith(f"skipped 1 bad row: {file}{problem}")
+    found = json.loads(command.goes_on("evaluate", model, file, "--skip-bad", "--json"))
+    assert (found["examples"], found["skipped"]) == (1, 1)
+
+
+def test_numbers_that_are_not_all_named(command: Command, headed: Headed, labelled_files: Files):
+    model, file = headed(Head(task="regress", labels=("height", "depth"))), labelled_files("regress", 40)
+    said = command.fails("evaluate", model, file)
+    assert "no column is known to hold the label; name it with --label COLUMN, of: text, height, depth" in said
+    said = command.fails("evaluate", model, file, "--label", "height")
+    assert said == f"{file}:2: 1 of the 2 (height, depth) numbers that the model gives; name each with --label"
+
+
+def test_a_picture_of_what_has_no_confusions(command: Command, headed: Headed, labelled_files: Files):
+    model = headed(Head(task="answer", labels=ANSWER_ENDS, length=48, overlap=12))
+    picture = command.home / "no.png"
+    said = command.fails("evaluate", model, labelled_files("answer", 40), "--picture", picture)
+    assert said == "this task has no confusion matrix to draw; leave --picture out"
+    assert not picture.exists()
+
+
+def test_predict_leaves_no_half_of_an_answer(command: Command, headed: Headed):
+    file, out = command.file("texts.txt", "the mill\n\na river\n"), command.home / "said.jsonl"
+    model = headed(CLASSES)
+    said = command.fails("predict", model, file, "--out", out)
+    assert said == f"{file}:2: the text is empty; fill it in, {OR_SKIP}"
+    assert not out.exists()
+    code, _, said = command.run("predict", model, file, "--out", out, "--skip-bad")
+    assert (code, said) == (0, f"heedful: no answer to 1 bad row: {file}:2: the text is empty; fill it in\n")
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 3
+    assert command.fails("predict", model, file, "--out", out) == f"{out} exists already; choose another --out"

@@ -1,0 +1,166 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.config import to_toml
+from heedful.data.columns import Columns
+from heedful.errors import UserError
+from heedful.runs.finetune_options import (
+    LOWER_IS_BETTER,
+    METRICS,
+    DataPart,
+    FinetuneRecipe,
+    FinetuneRun,
+    HeadPart,
+    LearningPart,
+    check,
+    read_recipe,
+    resolved,
+    usual_epochs,
+    usual_rate,
+)
+
+GOOD = FinetuneRecipe(start_from="model", train=("data.csv",), task="classify")
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "message"),
+    [
+        (DataPart, {"held_out": 0.0}, r"held_out 0\.0 must lie between 0 and 1"),
+        (DataPart, {"held_out": 1.0}, r"held_out 1\.0 must lie between 0 and 1"),
+        (DataPart, {"length": 7}, "length 7 is too short to read anything; use 8 or more"),
+        (DataPart, {"overlap": -1}, "overlap -1 must not be negative"),
+        (LearningPart, {"epochs": 0}, "epochs 0 must be at least 1"),
+        (LearningPart, {"batch": 0}, "batch 0 must be at least 1"),
+        (LearningPart, {"evaluations": 0}, "evaluations 0 must be at least 1"),
+        (LearningPart, {"lr": 0.0}, r"lr 0\.0 must be above 0"),
+        (LearningPart, {"lr": float("nan")}, "lr nan must be above 0"),
+        (LearningPart, {"warmup": 1.1}, "must lie between 0 and 1"),
+        (LearningPart, {"clip": 0.0}, r"clip 0\.0 must be above 0"),
+        (LearningPart, {"weight_decay": -0.1}, "must not be negative"),
+        (LearningPart, {"layer_decay": 0.0}, "must be above 0 and at most 1"),
+        (LearningPart, {"layer_decay": 1.01}, "must be above 0 and at most 1"),
+        (LearningPart, {"freeze": -2}, "or -1 for all"),
+        (LearningPart, {"patience": -1}, "patience -1 must not be negative"),
+        (LearningPart, {"dropout": 1.0}, "must be at least 0 and less than 1"),
+        (LearningPart, {"attention_dropout": -0.1}, "must be at least 0 and less than 1"),
+        (FinetuneRun, {"seeds": 0}, "seeds 0 must be at least 1"),
+    ],
+)
+def test_what_a_part_refuses(part: type, changes: dict[str, Any], message: str):
+    with pytest.raises(UserError, match=message):
+        part(**changes)
+
+
+def test_the_ends_of_what_is_allowed():
+    DataPart(held_out=0.5, length=8, overlap=0)
+    LearningPart(warmup=0.0, layer_decay=1.0, freeze=-1, patience=0, dropout=0.0, weight_decay=0.0)
+    LearningPart(warmup=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start_from": None}, "MODEL is missing"),
+        ({"train": ()}, "TRAIN is missing"),
+        ({"task": None}, "--task is missing; choose from classify, regress, tag, answer"),
+        ({"task": "tag", "head": HeadPart(pool="mean")}, "to tag, every token is read: leave it out"),
+        ({"task": "answer", "head": HeadPart(pool="mean")}, "to answer, every token is read: leave it out"),
+        ({"task": "regress", "head": HeadPart(balance=True)}, "to regress there are none; leave it out"),
+        ({"task": "answer", "head": HeadPart(balance=True)}, "to answer there are none; leave it out"),
+        ({"task": "tag", "data": DataPart(many_labels=True)}, "--many-labels is for --task classify, not tag"),
+        ({"data": DataPart(overlap=8)}, "--overlap is for windows, and to classify there are none"),
+    ],
+)
+def test_what_cannot_become_a_run(changes: dict[str, Any], message: str):
+    check(GOOD)
+    with pytest.raises(UserError, match=message):
+        check(replace(GOOD, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "regress", "head": HeadPart(pool="mean")},
+        {"task": "tag", "head": HeadPart(balance=True), "data": DataPart(overlap=8)},
+        {"data": DataPart(many_labels=True)},
+    ],
+)
+def test_what_may_be_asked_together(changes: dict[str, Any]):
+    check(replace(GOOD, **changes))
+
+
+@pytest.mark.parametrize(
+    ("examples", "epochs", "batch"),
+    [(1, 20, 16), (999, 20, 16), (1000, 10, 16), (4999, 10, 16), (5000, 5, 32), (19999, 5, 32), (20000, 3, 32)],
+)
+def test_fewer_examples_are_gone_through_more_often(examples: int, epochs: int, batch: int):
+    assert usual_epochs(examples) == epochs
+    made = resolved(GOOD, task="classify", examples=examples, dim=128)
+    assert (made.learning.epochs, made.learning.batch, made.learning.evaluations) == (epochs, batch, epochs)
+
+
+@pytest.mark.parametrize(
+    ("dim", "rate"), [(128, 1e-4), (511, 1e-4), (512, 5e-5), (767, 5e-5), (768, 3e-5), (1024, 2e-5)]
+)
+def test_wider_models_learn_slower(dim: int, rate: float):
+    assert usual_rate(dim) == rate
+    assert resolved(GOOD, task="classify", examples=100, dim=dim).learning.lr == rate
+
+
+def test_what_was_said_is_kept():
+    said = replace(
+        GOOD,
+        head=HeadPart(metric="matthews"),
+        learning=LearningPart(epochs=7, batch=5, lr=0.5, evaluations=3),
+    )
+    assert resolved(said, task="classify", examples=100, dim=128) == said
+
+
+@pytest.mark.parametrize(
+    ("task", "usual"),
+    [
+        ("classify", "accuracy"),
+        ("multilabel", "micro_f1"),
+        ("regress", "pearson"),
+        ("tag", "f1"),
+        ("plain", "accuracy"),
+        ("answer", "f1"),
+    ],
+)
+def test_the_usual_metric_of_each_task(task: str, usual: str):
+    assert resolved(GOOD, task=task, examples=100, dim=128).head.metric == usual
+    for metric in METRICS[task]:
+        asked = replace(GOOD, head=HeadPart(metric=metric))
+        assert resolved(asked, task=task, examples=100, dim=128).head.metric == metric
+    with pytest.raises(UserError, match=f"metric 'bleu' is not one of this task; choose from {usual}"):
+        resolved(replace(GOOD, head=HeadPart(metric="bleu")), task=task, examples=100, dim=128)
+
+
+def test_errors_are_better_when_lower():
+    assert set(LOWER_IS_BETTER) < set(METRICS["regress"])
+
+
+def test_a_recipe_comes_back_from_its_file(tmp_path: Path):
+    recipe = replace(
+        GOOD,
+        dev="dev.csv",
+        data=DataPart(label=("a", "b"), separator="|", skip_bad=True, held_out=0.25),
+        head=HeadPart(pool="mean", balance=True),
+        learning=LearningPart(epochs=3, lr=2e-5, freeze=-1),
+        run=FinetuneRun(seeds=3, seed=5),
+    )
+    (tmp_path / "run.toml").write_text(f'{to_toml(recipe)}\n[made]\nheedful = "0"\n', encoding="utf-8")
+    assert read_recipe(tmp_path / "run.toml") == recipe
+
+
+def test_a_misspelt_key_of_a_recipe_is_told(tmp_path: Path):
+    (tmp_path / "run.toml").write_text("[learning]\nepoch = 3\n", encoding="utf-8")
+    with pytest.raises(UserError, match="epochs"):
+        read_recipe(tmp_path / "run.toml")
+
+
+def test_columns_are_those_named():
+    assert DataPart(text="t", pair="p", label=("a",)).columns == Columns(text="t", pair="p", label=("a",))

@@ -212,16 +212,16 @@ def test_places_count_the_characters_as_written(tmp_path):
 @pytest.mark.parametrize(
     ("text", "start", "said"),
     [
-        ("blue", 29, "is not at 29, where ' blue, and the lamp is old.' stands; it is at 30"),
-        ("blue", 0, "is not at 0, where 'The lamp is red. The chair is ' stands; it is at 30"),
+        ("blue", 29, "is not at 29, where ' blue, and the lamp is old.' stands; it is at 30: write that"),
+        ("blue", 0, "is not at 0, where 'The lamp is red. The chair is ' stands; it is at 30: write that"),
         ("lamp", 5, "is not at 5, where 'amp is red. The chair is blue,' stands; count the characters before it"),
         (
             "green",
             12,
             "is not at 12, where 'red. The chair is blue, and th' stands; it is not in the context at all, mend it",
         ),
-        ("old.", -4, "is not at -4, which is outside; it is at 52"),
-        ("red", 56, "is not at 56, which is outside; it is at 12"),
+        ("old.", -4, "is not at -4, which is outside; it is at 52: write that"),
+        ("red", 56, "is not at 56, which is outside; it is at 12: write that"),
         ("old.x", 52, "is not at 52, where 'old.' stands; it is not in the context at all, mend it"),
     ],
 )

@@ -156,19 +156,31 @@ def test_a_label_of_dev_that_training_does_not_know(command: Command, encoder: P
     assert said == f"{problem}, {OR_SKIP}"
     out = command.goes_on(*command.finetune(encoder, train, "classify", "--dev", dev, "--skip-bad"))
     assert f"skipped 1 bad row: {problem}" in out
-    assert "on 1 examples is kept" in out
+    assert "on 1 example is kept" in out
 
 
 @pytest.mark.parametrize(
     ("content", "task", "said"),
     [
         ("text,label,label\na,b,c\n", "classify", ":1: the column 'label' is there twice; rename one of the two"),
-        ("text,label\n" + "mill,good\nriver,good\n" * 9, "classify", "every example has the label 'good'; a classifier"),
+        (
+            "text,label\n" + "mill,good\nriver,good\n" * 9,
+            "classify",
+            "every example has the label 'good'; a classifier",
+        ),
         ("text,label\n", "classify", " holds no examples to learn from"),
         ("", "classify", " holds no examples to learn from"),
         ("text,label\n,a\n,b\n", "classify", " holds no examples to learn from: 2 bad rows, the first: "),
-        ("text,label\nmill,3\nriver,3\nferry,3\n", "regress", "every example has the same number 3; there is nothing"),
-        ("text,label\nmill,a\nriver,b\n", "classify", "2 examples are too few to hold out a part of 0.1; give others"),
+        (
+            "text,label\nmill,3\nriver,3\nferry,3\n",
+            "regress",
+            "every example has the same number 3; there is nothing",
+        ),
+        (
+            "text,label\nmill,a\nriver,b\n",
+            "classify",
+            "2 examples are too few to hold out a part of 0.1; give others",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_whole_file_stops_even_those_who_skip(

@@ -169,7 +169,9 @@ def test_predict_answers_files_and_standard_input(
     assert done.stderr == "heedful: no answer to 1 bad row: standard input:2: the text is empty; fill it in\n"
 
 
-def test_a_model_to_go_on_from(classifier: Path, tmp_path: Path, labelled_files: Files, capsys: pytest.CaptureFixture):
+def test_a_model_to_go_on_from(
+    classifier: Path, tmp_path: Path, labelled_files: Files, capsys: pytest.CaptureFixture
+):
     file = labelled_files("classify", 100)
     run(capsys, "finetune", classifier, file, *at(tmp_path / "out"), *SMALL, "--lr", "1e-12", "--epochs", "1")
     given = ("evaluate", labelled_files("classify", 40, 1), "--json")

@@ -200,7 +200,7 @@ def test_unknown_labels_stop_it_or_are_counted(headed: Headed, tmp_path: Path):
         f"skipped 1 bad row: {file}:3: the label 'ugly' does not occur in the training data (bad, good); mend it",
     ]
     file.write_text("text,label\nthe mill,ugly\n", encoding="utf-8")
-    with pytest.raises(UserError, match="holds no examples to evaluate on: 1 bad row: .*'ugly'"):
+    with pytest.raises(UserError, match=r"holds no examples to evaluate on: 1 bad row: .*'ugly'"):
         evaluate(predictor, [file], DataPart(skip_bad=True))
 
 

@@ -124,7 +124,12 @@ def test_the_saved_model_scores_what_its_run_said(kind: str, trained: Callable[[
 
 @pytest.mark.parametrize(
     ("kind", "metric", "least"),
-    [("classify", "accuracy", 0.9), ("mean", "accuracy", 0.9), ("many", "micro_f1", 0.8), ("regress", "pearson", 0.8)],
+    [
+        ("classify", "accuracy", 0.9),
+        ("mean", "accuracy", 0.9),
+        ("many", "micro_f1", 0.8),
+        ("regress", "pearson", 0.8),
+    ],
 )
 def test_it_learns(kind: str, metric: str, least: float, trained: Callable[[str], Path]):
     assert result(trained(kind))["scores"][metric] > least
@@ -242,7 +247,9 @@ def test_it_stops_early_when_nothing_gets_better(
     assert result(tmp_path)["scores"]["accuracy"] == max(values[:looks])
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path, encoder: Path, labelled_files: Files):
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
+    tmp_path: Path, encoder: Path, labelled_files: Files
+):
     recipe = recipe_of(encoder, labelled_files("classify", 100), "classify", learning__dropout=0.1)
     for name, seed in (("one", 0), ("two", 0), ("other", 1)):
         go(replace(recipe, run=replace(recipe.run, seed=seed)), tmp_path / name)
@@ -284,7 +291,13 @@ def test_lower_layers_learn_slower(encoder: Path):
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    shares = {"bert.embeddings.": 0.125, "bert.layers.0.": 0.25, "bert.layers.1.": 0.5, "bert.pooler.": 1, "output.": 1}
+    shares = {
+        "bert.embeddings.": 0.125,
+        "bert.layers.0.": 0.25,
+        "bert.layers.1.": 0.5,
+        "bert.pooler.": 1,
+        "output.": 1,
+    }
     for name, tensor in model.state_dict().items():
         share = next(share for prefix, share in shares.items() if name.startswith(prefix))
         torch.testing.assert_close(before[name] - tensor, torch.full_like(tensor, 0.01 * share), atol=1e-6, rtol=0)
@@ -375,9 +388,7 @@ def test_going_on_from_a_model_with_the_same_labels_keeps_its_head(
 ):
     """With a rate of nearly nothing, the new model is the old one."""
     file, task, more = KINDS[kind]
-    recipe = recipe_of(
-        trained(kind), labelled_files(file, 100), task, learning__lr=1e-12, learning__epochs=1, **more
-    )
+    recipe = recipe_of(trained(kind), labelled_files(file, 100), task, learning__lr=1e-12, learning__epochs=1, **more)
     go(replace(recipe, dev=str(labelled_files(file, 40, 1))), tmp_path)
     before, after = load_model(trained(kind)).state_dict(), load_model(tmp_path).state_dict()
     for name, tensor in before.items():

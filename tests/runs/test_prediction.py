@@ -51,9 +51,7 @@ def test_classes(predictors: dict[str, Predictor], texts: Path, tmp_path: Path):
     assert [row["label"] for row in rows] == [one.label for one in expected]
     assert [row["probability"] for row in rows] == pytest.approx([one.probability for one in expected])
     assert all(row.keys() == {"label", "probability"} for row in rows)
-    rows = [
-        json.loads(line) for line in said(tmp_path / "all", predictors["classify"], texts, every=True, echo=True)
-    ]
+    rows = [json.loads(line) for line in said(tmp_path / "all", predictors["classify"], texts, every=True, echo=True)]
     assert [row["text"] for row in rows] == TEXTS
     assert rows[0]["probabilities"] == pytest.approx(expected[0].probabilities)
 
@@ -96,9 +94,7 @@ def test_tags(predictors: dict[str, Predictor], texts: Path, tmp_path: Path):
         for entity in row["entities"]:
             assert text[entity["start"] : entity["end"]] == entity["text"]
     written = "\n".join(said(tmp_path / "out.tsv", predictors["tag"], texts, "tsv"))
-    blocks = [
-        "".join(f"{word}\t{tag}\n" for word, tag in zip(one.words, one.tags, strict=True)) for one in expected
-    ]
+    blocks = ["".join(f"{word}\t{tag}\n" for word, tag in zip(one.words, one.tags, strict=True)) for one in expected]
     assert written + "\n" == "\n".join(blocks) + "\n"
 
 

@@ -342,8 +342,9 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     )
     introduce(log, model, model.config, compute, World(), progress)
     log.note(
-        f"training: {len(material.training.inputs):,} inputs, {learning.epochs} epochs of {data.batches:,} batches, "
-        f"learning rate {plan.lr:g}; the best {judge.metric} on {len(judge.examples):,} examples is kept"
+        f"training: {_count(len(material.training.inputs), 'input')}, {_count(learning.epochs or 0, 'epoch')} of "
+        f"{_count(data.batches, 'batch', 'batches')}, learning rate {plan.lr:g}; "
+        f"the best {judge.metric} on {_count(len(judge.examples), 'example')} is kept"
     )
     run(
         job,
@@ -418,6 +419,10 @@ def _check_fit(recipe: FinetuneRecipe, config: BertConfig, tokenizer: Tokenizer)
         )
     if recipe.task == "answer" and config.segments < 2:
         raise UserError(f"{recipe.start_from} has one segment, so it can't tell a question from its context")
+
+
+def _count(number: int, noun: str, many: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def _because(skipped: list[Flaw]) -> str:

@@ -41,10 +41,11 @@ def reason(flaw: Flaw) -> str:
     return str(flaw).removesuffix(f", {OR_SKIP}")
 
 
-def told(flaws: Sequence[Flaw]) -> str:
-    """How many rows were passed over, and why the first of them was."""
-    count = "1 bad row" if len(flaws) == 1 else f"{len(flaws):,} bad rows, the first"
-    return f"{count}: {reason(flaws[0])}"
+def told(flaws: Sequence[Flaw], count: int | None = None) -> str:
+    """How many rows were passed over, and why the first was; with a count, of more than are kept."""
+    count = len(flaws) if count is None else count
+    rows = "1 bad row" if count == 1 else f"{count:,} bad rows, the first"
+    return f"{rows}: {reason(flaws[0])}"
 
 
 def sound(items: Iterable[T | Flaw], skip: bool = False, skipped: list[Flaw] | None = None) -> Iterator[T]:

@@ -11,7 +11,6 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.varlen import varlen_attn
 
 from heedful.errors import UserError
 from heedful.nn.layout import Layout, Packed
@@ -40,6 +39,8 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, layout: Packed, 
     sequences are laid out in a rectangle for this one operation, which is a small part of a layer's work.
     """
     if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and dropout == 0.0:
+        from torch.nn.attention.varlen import varlen_attn  # takes seconds, which only a GPU makes up for
+
         out = varlen_attn(query, key, value, layout.offsets, layout.offsets, layout.longest, layout.longest)
         assert isinstance(out, Tensor)
         return out

@@ -43,6 +43,19 @@ class Asking:
     """What was asked, beside the answer."""
 
 
+@dataclass
+class Skipped:
+    """Rows without an answer: how many, and the first of them, however many there are."""
+
+    count: int = 0
+    first: Flaw | None = None
+
+    def add(self, flaw: Flaw) -> None:
+        """One more."""
+        self.count += 1
+        self.first = self.first or flaw
+
+
 def predict(predictor: Predictor, source: Path | None, out: Path | None, form: str, asking: Asking) -> str | None:
     """Answer a file, or standard input; what there is to say of it in the end."""
     method = METHODS[predictor.head.task] if predictor.head else "fill"
@@ -55,7 +68,7 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
     items = read(predictor, source, asking)
     chunk = CHUNK if source else 1 if sys.stdin is not None and sys.stdin.isatty() else STREAM_CHUNK
     found = answers(reader, items, chunk)
-    written, skipped = 0, []
+    written, skipped = 0, Skipped()
     header = _header(predictor, asking) if form == "tsv" else ""
     with nullcontext(sys.stdout) if out is None else _new(out) as file:
         file.write(header and header + "\n")
@@ -65,8 +78,8 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
             if written % chunk == 0 or chunk == 1:
                 file.flush()
         file.flush()
-    if skipped:
-        return f"no answer to {told(skipped)}"
+    if skipped.first is not None:
+        return f"no answer to {told([skipped.first], skipped.count)}"
     return None if written else "there was nothing to read"
 
 
@@ -106,14 +119,14 @@ def as_table(answer: Any, head: str, *, every: bool = False) -> dict[str, Any]:
 
 
 def _rendered(
-    predictor: Predictor, found: Iterable[Any], form: str, asking: Asking, skipped: list[Flaw]
+    predictor: Predictor, found: Iterable[Any], form: str, asking: Asking, skipped: "Skipped"
 ) -> Iterator[str]:
     task = predictor.head.task if predictor.head else "fill"
     for one in found:
         if isinstance(one, Flaw):
             if not asking.skip_bad:
                 raise UserError(str(one))
-            skipped.append(one)
+            skipped.add(one)
             if form == "jsonl":
                 yield json.dumps({"error": reason(one)}, ensure_ascii=False)
             else:

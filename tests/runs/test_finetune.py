@@ -16,7 +16,7 @@ from heedful.formats.huggingface import load_model
 from heedful.models.bert import initialise
 from heedful.models.heads import BertForTask, Head
 from heedful.predict import load
-from heedful.runs import dataset, finetune
+from heedful.runs import dataset, finetune, start
 from heedful.runs.evaluate import evaluate
 from heedful.runs.finetune_options import (
     DataPart,
@@ -285,7 +285,7 @@ def test_lower_layers_learn_slower(encoder: Path):
     """Adam's first step is as long as the rate, whatever the gradient."""
     model = BertForTask(load_model(encoder).config, Head(task="classify", labels=("a", "b")))
     initialise(model, 0.02, torch.Generator().manual_seed(0))
-    optimizer = finetune.optimizer_for(model, LearningPart(lr=0.01, layer_decay=0.5, weight_decay=0.0))
+    optimizer = start.optimizer_for(model, LearningPart(lr=0.01, layer_decay=0.5, weight_decay=0.0))
     set_rate(optimizer, 0.01)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for parameter in model.parameters():
@@ -402,14 +402,14 @@ def test_other_labels_or_another_pool_begin_with_a_new_head(
     old = trained("classify")
     recipe = recipe_of(old, labelled_files("classify", 100), "classify")
     for changed in (
-        finetune.build(recipe, Head(task="classify", labels=("bad", "worse"))),
-        finetune.build(recipe, Head(task="multilabel", labels=("bad", "good"))),
-        finetune.build(replace(recipe, head=HeadPart(pool="mean")), Head(task="classify", labels=("bad", "good"))),
+        start.build(recipe, Head(task="classify", labels=("bad", "worse"))),
+        start.build(recipe, Head(task="multilabel", labels=("bad", "good"))),
+        start.build(replace(recipe, head=HeadPart(pool="mean")), Head(task="classify", labels=("bad", "good"))),
     ):
         weight = changed.state_dict()["output.weight"]
         assert not torch.equal(weight, load_model(old).state_dict()["output.weight"])
         # A head is drawn from the seed alone.
-        fresh = finetune.build(replace(recipe, start_from=str(encoder)), changed.head)
+        fresh = start.build(replace(recipe, start_from=str(encoder)), changed.head)
         assert torch.equal(weight, fresh.state_dict()["output.weight"])
         table = next(name for name in changed.state_dict() if name.startswith("bert.embeddings."))
         assert torch.equal(changed.state_dict()[table], load_model(old).state_dict()[table])
@@ -419,9 +419,9 @@ def test_dropout_is_the_models_own_unless_said(encoder: Path, labelled_files: Fi
     recipe = recipe_of(encoder, labelled_files("classify", 100), "classify", learning=LearningPart())
     head = Head(task="classify", labels=("a", "b"))
     own = load_model(encoder).config
-    kept = finetune.build(recipe, head).config
+    kept = start.build(recipe, head).config
     assert (kept.dropout, kept.attention_dropout) == (own.dropout, own.attention_dropout)
-    set_to = finetune.build(replace(recipe, learning=LearningPart(dropout=0.37, attention_dropout=0.0)), head).config
+    set_to = start.build(replace(recipe, learning=LearningPart(dropout=0.37, attention_dropout=0.0)), head).config
     assert (set_to.dropout, set_to.attention_dropout) == (0.37, 0.0)
 
 
@@ -495,8 +495,8 @@ def test_scaling_a_layer_and_back_is_the_same_layer():
     at = torch.tensor([[0.5, -1.0, 2.0]])
     scaled = layer(at)
     scaling = dataset.Scale(torch.tensor([1000.0, -3.0]).numpy(), torch.tensor([4.0, 0.25]).numpy())
-    finetune.unscale(layer, scaling)
+    start.unscale(layer, scaling)
     torch.testing.assert_close(layer(at), scaled * torch.tensor([4.0, 0.25]) + torch.tensor([1000.0, -3.0]))
-    finetune.rescale(layer, scaling)
+    start.rescale(layer, scaling)
     for name, tensor in layer.state_dict().items():
         torch.testing.assert_close(tensor, old[name], atol=1e-4, rtol=1e-4)

@@ -90,7 +90,7 @@ def predict(
         n_best: Answers to each question.
         top: Candidates for each blank.
         truncate: Cut texts that are too long, where else they are refused.
-        skip_bad: Go on after a row that can't be answered; its line says why.
+        skip_bad: Go on after a row that can't be answered: its line says why in jsonl, and is empty in tsv.
         errors: What to do with bytes that are not UTF-8.
         engine: What computes: torch, or what `heedful export` wrote.
         int8: With --engine onnx, the smaller and faster file.
@@ -158,11 +158,15 @@ def evaluate(
     from heedful.runs import evaluate as run
     from heedful.runs.finetune_options import DataPart
 
+    if picture is not None:
+        pictures.check_format(picture)
     part = DataPart(
         text=text, pair=pair, label=label, separator=separator, errors=errors, truncate=truncate, skip_bad=skip_bad
     )
     predictor = load(model, device, engine=engine, int8=int8)
-    result = run.evaluate(predictor, dataset.files(file), part, truncate=truncate, worst=worst)
+    if picture is not None and not run.has_confusion(predictor):
+        raise UserError("this task has no confusion matrix to draw; leave --picture out")
+    result = run.evaluate(predictor, dataset.files(file), part, worst=worst)
     if json:
         say(json_module.dumps(run.as_json(result), ensure_ascii=False, indent=2))
     else:
@@ -170,9 +174,7 @@ def evaluate(
             say(line)
     if predictions is not None:
         run.write_predictions(result, predictions)
-    if picture is not None:
-        if result.report.confusion is None:
-            raise UserError("this task has no confusion matrix to draw; leave --picture out")
+    if picture is not None and result.report.confusion is not None:
         pictures.confusion(result.report.confusion, result.head.labels, picture)
 
 
@@ -235,6 +237,7 @@ def search(
     top: int = 5,
     pool: Annotated[Literal["cls", "mean"] | None, optional(metavar="cls|mean")] = None,
     text: Column = None,
+    pair: Column = None,
     truncate: Flag = False,
     skip_bad: Flag = False,
     json: Flag = False,
@@ -251,6 +254,7 @@ def search(
         top: Texts to show.
         pool: The mean of all states, or the state of [CLS] (by default as the vectors or the folder say).
         text: Column of the text. Found by itself when its name is usual.
+        pair: Column of the second text, where vectors of pairs were made.
         truncate: Cut texts that are too long, where else they are refused.
         skip_bad: Pass over rows that can't be read.
         json: One JSON object a query.
@@ -266,7 +270,7 @@ def search(
         query,
         vectors=vectors,
         top=top,
-        columns=Columns(text=text),
+        columns=Columns(text=text, pair=pair),
         pool=pool,
         truncate=truncate or None,
         skip_bad=skip_bad,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heedful.data.flaws import Flaw
 from heedful.data.tokenizer import Tokenizer
 
 
@@ -49,6 +50,17 @@ class QuestionWindow(NamedTuple):
     """Where in the input the context begins."""
     spans: np.ndarray
     """(C, 2) the characters of the whole context that each context token stands for."""
+
+
+def too_long(where: str, tokens: int, length: int) -> Flaw:
+    """A text that would have to be cut."""
+    way_out = "shorten it, or let it be cut (--truncate, in Python truncate=True)"
+    return Flaw(where, f"{tokens:,} tokens, of which {length} can be read; {way_out}")
+
+
+def no_room(where: str, length: int) -> Flaw:
+    """A question that is so long that nothing of its context fits beside it."""
+    return Flaw(where, f"the question leaves no room for its context in {length} tokens; shorten it")
 
 
 def text_inputs(

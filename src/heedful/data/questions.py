@@ -39,7 +39,7 @@ class QuestionExample(NamedTuple):
 
 
 def examples(file: Path, *, errors: Errors = "strict", required: bool = True) -> Iterator[QuestionExample | Flaw]:
-    """The questions of a file, no id twice. If answers are not `required`, None stands for those not there."""
+    """The questions of a file. If answers are `required` no id may be there twice; else None stands for a lack."""
     match ending(file):
         case ".json":
             asked = _squad(file, errors)
@@ -54,9 +54,10 @@ def examples(file: Path, *, errors: Errors = "strict", required: bool = True) ->
             continue
         where, key, fields = item
         try:
-            if key in seen:
-                raise ValueError(f"the id {key!r} is there twice; give each question its own")
-            seen.add(key)
+            if required:  # to score by them; who only asks may ask twice, and without end
+                if key in seen:
+                    raise ValueError(f"the id {key!r} is there twice; give each question its own")
+                seen.add(key)
             context, question = _text(fields, "context"), _text(fields, "question")
             yield QuestionExample(where, key, question, context, _answers(fields, context, required))
         except ValueError as error:

@@ -69,7 +69,7 @@ PROBLEMS = {
     "regress": "regression",
 }
 """transformers' words for what is asked of a sequence."""
-HEAD_KEYS = ("length", "overlap", "may_be_empty")
+HEAD_KEYS = ("length", "overlap", "may_be_empty", "pairs")
 """What our folders say of a head besides, which transformers passes over."""
 MEAN_TYPE, MEAN_ARCHITECTURE = "heedful_bert", "HeedfulBertForSequenceClassification"
 MEAN_CODE = "modeling_heedful.py"
@@ -234,7 +234,7 @@ def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) 
         problem = document.get("problem_type") or ("regression" if outputs == 1 else PROBLEMS["classify"])
         for task, word in PROBLEMS.items():
             if word == problem:
-                return Head(task=task, labels=labels)
+                return Head(task=task, labels=labels, **extra)
         raise UserError(
             f"{folder / 'config.json'}: problem_type {problem!r} is not known; try {PROBLEMS['classify']}"
         )
@@ -242,9 +242,7 @@ def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) 
 
 
 def _head_document(head: Head) -> dict[str, Any]:
-    document: dict[str, Any] = {}
-    if not head.reads_sequence:
-        document["heedful"] = {name: getattr(head, name) for name in HEAD_KEYS if getattr(head, name) is not None}
+    document = {"heedful": {name: getattr(head, name) for name in HEAD_KEYS if getattr(head, name) is not None}}
     if head.task == "answer":
         return document
     return {

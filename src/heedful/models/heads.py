@@ -33,11 +33,13 @@ class Head:
     labels: tuple[str, ...]
     """One name an output, in their order."""
     length: int | None = None
-    """Tokens of the windows over long texts that it was trained with."""
+    """The most tokens of an input that it was trained with: of a text, or of a window over a long one."""
     overlap: int | None = None
     """Tokens that neighbouring windows share."""
     may_be_empty: bool = False
     """Whether it has seen questions without an answer."""
+    pairs: bool | None = None
+    """Whether it reads pairs of texts and not single ones; None where nobody said."""
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heedful.data.flaws import Flaw
-from heedful.data.inputs import QuestionWindow, question_windows
+from heedful.data.inputs import QuestionWindow, no_room, question_windows
 from heedful.data.questions import QuestionExample
 from heedful.data.tokenizer import Tokenizer
 from heedful.predict.engine import Engine
@@ -63,9 +63,7 @@ class Answers:
             self.overlap,
         )
         return [
-            Asked(one.context, windows)
-            if windows
-            else Flaw(one.where, f"the question leaves no room for its context in {self.length} tokens; shorten it")
+            Asked(one.context, windows) if windows else no_room(one.where, self.length)
             for one, windows in zip(examples, found, strict=True)
         ]
 

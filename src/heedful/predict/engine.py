@@ -1,6 +1,6 @@
 """What computes: inputs in, arrays out, in the order in which they came. Knows nothing of text.
 
-Inputs are batched by length inside. A torch model reads them packed, without padding; see `formats/onnx.py` for the
+Inputs are batched by length inside. A torch model reads them packed, without padding; see `predict/onnx.py` for the
 other engine, which gives the same arrays.
 
 Shapes: T tokens of an input, C outputs, D width.
@@ -82,7 +82,7 @@ class TorchEngine:
         self.model.eval()
         device = next(self.model.parameters()).device
         found: list[np.ndarray] = [np.empty(0)] * len(inputs)
-        for chosen in by_length([len(one.ids) for one in inputs], BATCH_TOKENS[device.type]):
+        for chosen in by_length([len(one.ids) for one in inputs], BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])):
             batch = collate([inputs[number] for number in chosen])
             packed = Packed.from_offsets(torch.from_numpy(batch.offsets).to(device), batch.longest, len(batch.ids))
             segments = None

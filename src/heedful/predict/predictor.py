@@ -18,7 +18,7 @@ from heedful.formats.huggingface import load_model
 from heedful.formats.sentence_transformers import Pooling, read_pooling
 from heedful.models.bert import BertForPretraining
 from heedful.models.heads import TASKS, Head
-from heedful.predict.answers import Answers
+from heedful.predict.answers import Answer, Answers
 from heedful.predict.blanks import Blanks, Filler
 from heedful.predict.engine import Engine, Pool, TorchEngine
 from heedful.predict.generation import Generated, generate
@@ -103,6 +103,9 @@ class Predictor:
         reader = self.reader("tag")
         alone = isinstance(texts, str)
         given = [texts] if isinstance(texts, str) else list(texts)
+        for one in given:
+            if not isinstance(one, str) and not (isinstance(one, Sequence) and all(isinstance(w, str) for w in one)):
+                raise UserError(f"{one!r:.60} is neither a text nor a list of words")
         sentences = [
             sentence(self.tokenizer, one, _short(one))
             if isinstance(one, str)
@@ -112,6 +115,20 @@ class Predictor:
         found = _all(reader, sentences)
         return found[0] if alone else found
 
+    @overload
+    def answer(
+        self, questions: str, context: str, *, n_best: int = 1, longest: int = 30, may_be_empty: bool | None = None
+    ) -> list[Answer]: ...
+    @overload
+    def answer(
+        self,
+        questions: Sequence[tuple[str, str]],
+        *,
+        n_best: int = 1,
+        longest: int = 30,
+        may_be_empty: bool | None = None,
+    ) -> list[list[Answer]]: ...
+
     def answer(
         self,
         questions: str | tuple[str, str] | Sequence[tuple[str, str]],
@@ -120,7 +137,7 @@ class Predictor:
         n_best: int = 1,
         longest: int = 30,
         may_be_empty: bool | None = None,
-    ) -> Any:
+    ) -> list[Answer] | list[list[Answer]]:
         """The best answers to a question in its context, or to each of several (question, context)."""
         reader = self.reader("answer", n_best=n_best, longest=longest, may_be_empty=may_be_empty)
         if isinstance(questions, str) and context is None:
@@ -189,7 +206,8 @@ class Predictor:
         common: dict[str, Any] = {"engine": self.engine, "tokenizer": self.tokenizer}
         if head.reads_sequence:
             kinds = {"classify": Classes, "multilabel": Labels, "regress": Regressor}
-            return kinds[head.task](**common, length=self.engine.max_length, truncate=truncate)
+            length = min(head.length or self.engine.max_length, self.engine.max_length)
+            return kinds[head.task](**common, length=length, truncate=truncate, pairs=head.pairs)
         length = min(head.length or WINDOW, self.engine.max_length)
         overlap = min(OVERLAP if head.overlap is None else head.overlap, length // 3)
         if head.task == "tag":
@@ -213,6 +231,8 @@ class Predictor:
         )
 
     def _ability(self) -> str:
+        if not isinstance(self.engine, TorchEngine) and self.engine.head is None:
+            return "this engine gives the vectors of an encoder alone, and fills no blanks"
         if self.engine.head is not None:
             return f"its head gives {TASKS[self.engine.head.task]}"
         return "it fills blanks" if self.words is not None else "it is an encoder without a head"
@@ -236,7 +256,7 @@ def load(
         raise UserError(f"{folder} is not a model folder: there is no such folder")
     inner, pooling = read_pooling(folder)
     if int8 and engine != "onnx":
-        raise UserError("int8 is for the onnx engine; add --engine onnx")
+        raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
     if engine == "onnx":
         from heedful.predict.onnx import OnnxEngine
 
@@ -244,6 +264,8 @@ def load(
     else:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cuda" and not torch.cuda.is_available():
+            raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, the device cpu does without")
         computing = TorchEngine(load_model(inner).to(device))
     return Predictor(computing, wordpiece.load(inner), str(folder), pooling)
 

@@ -1,13 +1,14 @@
 """One answer for a text or a pair of texts: a class, labels, numbers, or a vector."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from heedful.data.flaws import Flaw
-from heedful.data.inputs import Input, text_inputs
+from heedful.data.inputs import Input, text_inputs, too_long
 from heedful.data.labelled import TextExample
 from heedful.data.tokenizer import Tokenizer
 from heedful.predict.engine import Engine, Pool
@@ -46,6 +47,10 @@ class TextReader:
     length: int
     """The most tokens to read."""
     truncate: bool = False
+    pairs: bool | None = None
+    """Whether the texts must come in pairs, or must not; None where either is right."""
+    cuts: Counter[str] = field(default_factory=Counter, compare=False)
+    """How many texts were cut, under "cut": to be told by whoever asked for it."""
 
     def prepare(self, examples: Sequence[TextExample]) -> list[Input | Flaw]:
         """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
@@ -61,15 +66,15 @@ class TextReader:
             seconds = [examples[number].pair or "" for number in chosen] if paired else None
             found = text_inputs(self.tokenizer, [examples[number].text for number in chosen], seconds, self.length)
             for number, (one, tokens) in zip(chosen, found, strict=True):
-                prepared[number] = (
-                    one if self.truncate or tokens <= self.length else self._too_long(examples[number].where, tokens)
-                )
+                where = examples[number].where
+                if self.pairs not in (None, paired):
+                    prepared[number] = _unpaired(where, self.pairs)
+                elif tokens > self.length and not self.truncate:
+                    prepared[number] = too_long(where, tokens, self.length)
+                else:
+                    self.cuts["cut"] += tokens > self.length
+                    prepared[number] = one
         return prepared
-
-    def _too_long(self, where: str, tokens: int) -> Flaw:
-        return Flaw(
-            where, f"{tokens:,} tokens, of which {self.length} can be read; shorten it, or cut it with --truncate"
-        )
 
 
 class Classes(TextReader):
@@ -130,6 +135,19 @@ class Vectors(TextReader):
     def none(self) -> np.ndarray:
         """(0, D): the vectors of no texts."""
         return self.engine.vectors([], self.pool)
+
+
+def _unpaired(where: str, pairs: bool | None) -> Flaw:
+    if pairs:
+        return Flaw(where, "one text, but the model was trained on pairs; name both columns (--text and --pair)")
+    return Flaw(where, "a pair of texts, but the model was trained on single ones; name one column (--text)")
+
+
+def cut_remark(cuts: Counter[str]) -> str | None:
+    """What to say of the texts that were cut, if any was."""
+    count = cuts["cut"]
+    text = "1 text is" if count == 1 else f"{count:,} texts are"
+    return f"{text} too long; only the beginning is read" if count else None
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:

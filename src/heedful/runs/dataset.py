@@ -3,6 +3,7 @@
 Shapes: n inputs, C outputs, T tokens of an input.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,15 @@ import numpy as np
 from heedful.data import labelled, questions, tagged
 from heedful.data.flaws import OR_SKIP, Flaw, sound
 from heedful.data.heldout import held_out
-from heedful.data.inputs import Input, answer_tokens, question_windows, text_inputs, word_windows
+from heedful.data.inputs import (
+    Input,
+    answer_tokens,
+    no_room,
+    question_windows,
+    text_inputs,
+    too_long,
+    word_windows,
+)
 from heedful.data.labelled import TextExample
 from heedful.data.questions import QuestionExample
 from heedful.data.sources import expand
@@ -25,8 +34,6 @@ from heedful.errors import UserError
 from heedful.models.heads import ANSWER_ENDS, Head
 from heedful.runs.finetune_options import DataPart
 from heedful.tasks.tagging import NOT_READ
-
-Example = TextExample | TagExample | QuestionExample
 
 WINDOWS = {"tag": (256, 4), "answer": (384, 3)}
 """Tokens of a window over a long text, and what part of it neighbours share."""
@@ -109,7 +116,8 @@ def make_head(task: str, examples: Sequence[Any], part: DataPart, max_length: in
     if task == "regress":
         count = len(examples[0].target)
         names = part.label if len(part.label) == count else tuple(f"number {n + 1}" for n in range(count))
-        return Head(task=task, labels=("score",) if not part.label and count == 1 else names)
+        labels = ("score",) if not part.label and count == 1 else names
+        return Head(task=task, labels=labels, length=part.length, pairs=reads_pairs(examples))
     found = set(chain.from_iterable(label_names(task, one) for one in examples))
     if task == "classify" and len(found) == 1:
         raise UserError(f"every example has the label {next(iter(found))!r}; a classifier needs two labels or more")
@@ -117,9 +125,20 @@ def make_head(task: str, examples: Sequence[Any], part: DataPart, max_length: in
         raise UserError("no example has a label; there is nothing to learn")
     labels = tuple(sorted(found, key=_order))
     if task == "tag":
+        _check_tags(found)
         length, overlap = window(task, part, max_length)
         return Head(task=task, labels=labels, length=length, overlap=overlap)
-    return Head(task=task, labels=labels)
+    return Head(task=task, labels=labels, length=part.length, pairs=reads_pairs(examples))
+
+
+def reads_pairs(examples: Sequence[TextExample]) -> bool:
+    """Whether the examples are pairs of texts; all must be, or none."""
+    kinds = Counter(one.pair is not None for one in examples)
+    if len(kinds) > 1:
+        raise UserError(
+            "some files hold pairs of texts and others single texts; name the columns with --text and --pair"
+        )
+    return bool(kinds[True])
 
 
 def label_names(task: str, example: Any) -> tuple[str, ...]:
@@ -129,6 +148,16 @@ def label_names(task: str, example: Any) -> tuple[str, ...]:
     if task == "classify":
         return (example.target,)
     return example.target if task == "multilabel" else ()
+
+
+def _check_tags(tags: set[str]) -> None:
+    """Refuse spans that begin with I-, of which strict scoring would count none."""
+    inner = sorted(tag for tag in tags if tag.startswith("I-") and f"B-{tag[2:]}" not in tags)
+    if inner and not any(tag.startswith("B-") for tag in tags) and tagged.scheme(tags) != "plain":
+        raise UserError(
+            f"the tags have {inner[0]} but no B-{inner[0][2:]}: spans begin with B- here; "
+            "convert them (this is IOB1, where only a span right behind another one does)"
+        )
 
 
 def window(task: str, part: DataPart, max_length: int) -> tuple[int, int]:
@@ -208,18 +237,12 @@ def _texts(
     scaling: Scale | None,
     bad: Callable[[Flaw], None],
 ) -> Dataset:
-    paired = Counter(one.pair is not None for one in examples)
-    if len(paired) > 1:
-        raise UserError(
-            "some files hold pairs of texts and others single texts; name the columns with --text and --pair"
-        )
-    seconds = [one.pair or "" for one in examples] if paired[True] else None
+    seconds = [one.pair or "" for one in examples] if head.pairs else None
     inputs, kept, cut = [], [], 0
     found = text_inputs(tokenizer, [one.text for one in examples], seconds, length)
     for example, (one, tokens) in zip(examples, found, strict=True):
         if tokens > length and not truncate:
-            problem = f"{tokens:,} tokens, of which {length} can be read; shorten it, or cut it with --truncate"
-            bad(Flaw(example.where, problem))
+            bad(too_long(example.where, tokens, length))
             continue
         cut += tokens > length
         inputs.append(one)
@@ -272,8 +295,7 @@ def _answers(
         examples, question_windows(tokenizer, *asked, head.length, head.overlap), strict=True
     ):
         if not windows:
-            problem = f"the question leaves no room for its context in {head.length} tokens; shorten it"
-            bad(Flaw(example.where, problem))
+            bad(no_room(example.where, head.length))
         # Several people answered; the first is as good as any.
         answer = example.answers[0] if example.answers else None
         for one in windows:
@@ -291,8 +313,8 @@ def _content(example: Any) -> str:
 
 
 def _order(label: str) -> tuple[int, int, str]:
-    """Numbers by size, then everything else by its letters."""
-    return (0, int(label), "") if label.lstrip("-").isascii() and label.lstrip("-").isdigit() else (1, 0, label)
+    """Numbers by size, then everything else by its letters; no two alike, so that the order is always the same."""
+    return (0, int(label), label) if re.fullmatch(r"-?[0-9]{1,18}", label) else (1, 0, label)
 
 
 def all_sound(items: Iterator[Any | Flaw], part: DataPart, skipped: list[Flaw]) -> list[Any]:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from heedful.data.flaws import Flaw, told
+from heedful.data.tagged import scheme
 from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.metrics.answers import f1
@@ -17,6 +18,7 @@ from heedful.metrics.regression import Numbers
 from heedful.models.heads import Head
 from heedful.predict.predictor import METHODS, Predictor
 from heedful.predict.reading import answers
+from heedful.predict.texts import TextReader, cut_remark
 from heedful.runs import dataset
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import DataPart
@@ -47,11 +49,11 @@ class Evaluation:
     answers: list[Any]
     mistakes: list[Mistake]
     skipped: list[Flaw]
+    cut: str | None = None
+    """What to say of texts that were too long."""
 
 
-def evaluate(
-    predictor: Predictor, files: Sequence[Path], part: DataPart, *, truncate: bool = False, worst: int = 5
-) -> Evaluation:
+def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, worst: int = 5) -> Evaluation:
     """Ask the model about every example, and compare."""
     head = predictor.head
     if head is None:
@@ -60,8 +62,9 @@ def evaluate(
         )
     skipped: list[Flaw] = []
     examples, found = [], []
-    items = dataset.known(head, dataset.read(head.task, files, part))
-    for one in answers(predictor.reader(METHODS[head.task], truncate=truncate), items):
+    items = dataset.known(head, dataset.read(head.task, files, _named(part, head)))
+    reader = predictor.reader(METHODS[head.task], truncate=part.truncate)
+    for one in answers(reader, items):
         if isinstance(one, Flaw):
             if not part.skip_bad:
                 raise UserError(str(one))
@@ -74,7 +77,29 @@ def evaluate(
         raise UserError(f"{', '.join(map(str, files))} holds no examples to evaluate on{why}")
     mistakes = sorted(_mistakes(head, examples, found), key=lambda one: -one.confidence)[:worst]
     report = measure(head, examples, found)
-    return Evaluation(head=head, report=report, examples=examples, answers=found, mistakes=mistakes, skipped=skipped)
+    return Evaluation(
+        head=head,
+        report=report,
+        examples=examples,
+        answers=found,
+        mistakes=mistakes,
+        skipped=skipped,
+        cut=cut_remark(reader.cuts) if isinstance(reader, TextReader) else None,
+    )
+
+
+def _named(part: DataPart, head: Head) -> DataPart:
+    """The columns of several numbers in the order of the model's, however they were named."""
+    if head.task != "regress" or len(head.labels) == 1:
+        return part
+    ours = not part.label and not any(label.startswith("number ") for label in head.labels)
+    return replace(part, label=head.labels) if ours or set(part.label) == set(head.labels) else part
+
+
+def has_confusion(predictor: Predictor) -> bool:
+    """Whether the model takes one thing for another, of a few."""
+    head = predictor.head
+    return head is not None and (head.task == "classify" or (head.task == "tag" and scheme(head.labels) == "plain"))
 
 
 def lines(result: Evaluation) -> list[str]:
@@ -82,6 +107,8 @@ def lines(result: Evaluation) -> list[str]:
     said = ["1 example" if len(result.examples) == 1 else f"{len(result.examples):,} examples"]
     if result.skipped:
         said.append(f"skipped {told(result.skipped)}")
+    if result.cut:
+        said.append(result.cut)
     scores = result.report.scores
     width = max(map(len, scores))
     said += ["", *(f"{name.replace('_', ' '):<{width}}  {_form(name, value)}" for name, value in scores.items())]

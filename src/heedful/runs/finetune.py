@@ -1,47 +1,34 @@
 """Fine-tuning from labelled files to a model folder: reads, trains, keeps the best, saves, and resumes exactly."""
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import LabelledBatch
-from heedful.data.flaws import Flaw, sound, told
+from heedful.data.flaws import told
 from heedful.data.shuffled import Shuffled
-from heedful.data.tagged import scheme
-from heedful.data.tokenizer import Tokenizer
-from heedful.durable import file_digest, write_file
+from heedful.durable import write_file
 from heedful.errors import UserError
-from heedful.formats.huggingface import load_model, read_config, save_model
-from heedful.formats.sentence_transformers import read_pooling
-from heedful.models.bert import Bert, BertConfig, initialise
-from heedful.models.heads import BertForTask, Head
-from heedful.predict.engine import TorchEngine
-from heedful.predict.predictor import METHODS, Predictor
+from heedful.formats.huggingface import save_model
+from heedful.models.heads import BertForTask
 from heedful.runs import dataset
-from heedful.runs.dataset import Dataset, Scale
 from heedful.runs.device import Compute, choose
-from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import (
-    LOWER_IS_BETTER,
     FinetuneOptions,
     FinetuneRecipe,
-    LearningPart,
     check,
     read_recipe,
-    resolved,
 )
 from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
+from heedful.runs.judge import Judge
+from heedful.runs.material import gather
+from heedful.runs.start import build, optimizer_for, unscale
 from heedful.runs.training import introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
@@ -49,26 +36,10 @@ from heedful.train import checkpoint
 from heedful.train.distributed import World
 from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
-from heedful.train.optim import adamw
 from heedful.train.replay import Replay
 from heedful.train.schedule import seconds
 
 RESULT_FILE = "evaluation.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Material:
-    """What a run works with, once its data is read."""
-
-    recipe: FinetuneRecipe
-    """Its defaults written out."""
-    head: Head
-    tokenizer: Tokenizer
-    training: Dataset
-    dev: list[Any]
-    scaling: Scale | None
-    digest: str
-    """Differs when any file does."""
 
 
 def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
@@ -97,7 +68,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
     else:
         new = claim(out, recipe)
     try:
-        model = build(recipe, material.head, material.scaling).to(compute.device)
+        model = build(recipe, material.head, material.scaling, log.note).to(compute.device)
         judge = Judge(model, material)
         make_plan(recipe, 1)  # said now, if it can't be made
         wordpiece.save(material.tokenizer, out, model.config.max_length)
@@ -105,114 +76,12 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
         if not options.resume:
             give_back(out, remove=new)
         raise
+    if judge.cut:
+        log.note(f"to evaluate on, {judge.cut}")
     if judge.skipped:
         log.note(f"not evaluated on {told(judge.skipped)}")
     resume = resume_command("finetune", whole or out)
     return _train(replace(options, settings=recipe), judge, compute, log, resume)
-
-
-def gather(recipe: FinetuneRecipe, log: Log) -> Material:
-    """Read the data, and decide what the recipe leaves open."""
-    part = recipe.data
-    assert recipe.task is not None
-    folder, _ = read_pooling(Path(recipe.start_from or ""))
-    config = read_config(folder)
-    tokenizer = wordpiece.load(folder)
-    _check_fit(recipe, config, tokenizer)
-    files = dataset.files(recipe.train)
-    dev_files = dataset.files([recipe.dev]) if recipe.dev else []
-    task = dataset.task_of(recipe.task, files, part)
-    skipped: list[Flaw] = []
-    examples = dataset.all_sound(dataset.read(task, files, part), part, skipped)
-    if not examples:
-        raise UserError(f"{', '.join(map(str, files))} holds no examples to learn from{_because(skipped)}")
-    head = dataset.make_head(task, examples, part, config.max_length)
-    if dev_files:
-        dev = dataset.all_sound(dataset.known(head, dataset.read(task, dev_files, part)), part, skipped)
-        if not dev:
-            raise UserError(f"{recipe.dev} holds no examples to evaluate on{_because(skipped)}")
-    else:
-        examples, dev = dataset.split(examples, part.held_out)
-        log.note(f"held out {len(dev):,} of {len(dev) + len(examples):,} examples to evaluate on: there is no --dev")
-    scaling = dataset.scale(examples) if task == "regress" else None
-    training = dataset.prepare(
-        head,
-        examples,
-        tokenizer,
-        length=min(part.length or config.max_length, config.max_length),
-        truncate=part.truncate,
-        scaling=scaling,
-        bad=lambda flaw: skipped.extend(_refused(flaw, part.skip_bad)),
-    )
-    if not training.inputs:
-        raise UserError(f"every example was skipped, so nothing is left to learn from{_because(skipped)}")
-    _tell(log, head, training, len(examples), skipped)
-    kind = "plain" if task == "tag" and scheme(head.labels) == "plain" else task
-    digest = hashlib.sha256("".join(file_digest(file) for file in [*files, *dev_files]).encode()).hexdigest()
-    return Material(
-        recipe=resolved(recipe, task=kind, examples=len(training.inputs), dim=config.dim),
-        head=head,
-        tokenizer=tokenizer,
-        training=training,
-        dev=dev,
-        scaling=scaling,
-        digest=digest,
-    )
-
-
-def build(recipe: FinetuneRecipe, head: Head, scaling: Scale | None = None) -> BertForTask:
-    """The model to train: the encoder of the one to start from, and its head if that is for the same."""
-    loaded = load_model(read_pooling(Path(recipe.start_from or ""))[0])
-    learning = recipe.learning
-    config = replace(
-        loaded.config,
-        pool=recipe.head.pool,
-        dropout=loaded.config.dropout if learning.dropout is None else learning.dropout,
-        attention_dropout=(
-            loaded.config.attention_dropout if learning.attention_dropout is None else learning.attention_dropout
-        ),
-    )
-    if learning.freeze > config.layers:
-        raise UserError(f"freeze {learning.freeze} is more than the model's {config.layers} layers; -1 means all")
-    model = BertForTask(config, head)
-    initialise(model, config.init_std, torch.Generator().manual_seed(recipe.run.seed))
-    prefix = "bert." if isinstance(loaded, Bert) else ""
-    weights = {prefix + name: tensor for name, tensor in loaded.state_dict().items()}
-    same = (
-        isinstance(loaded, BertForTask)
-        and (loaded.head.task, loaded.head.labels) == (head.task, head.labels)
-        and loaded.config.pool == config.pool
-    )
-    known = {name for name in model.state_dict() if same or not name.startswith("output.")}
-    # What the old model lacks, as the head, stays as initialised.
-    model.load_state_dict({name: weights[name] for name in known & weights.keys()}, strict=False)
-    if same and scaling is not None:
-        rescale(model.output, scaling)
-    return model
-
-
-def optimizer_for(model: BertForTask, learning: LearningPart) -> torch.optim.Optimizer:
-    """AdamW over what is not frozen; lower layers learn slower if that is asked for."""
-    layers = model.config.layers
-    frozen = layers if learning.freeze == -1 else learning.freeze
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not (learning.freeze and depth(name, layers) <= frozen))
-    assert learning.lr is not None
-    return adamw(
-        model,
-        lr=learning.lr,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        decay=learning.weight_decay,
-        scale=lambda name: learning.layer_decay ** (layers + 1 - depth(name, layers)),
-    )
-
-
-def depth(name: str, layers: int) -> int:
-    """How far from the input a parameter is: 0 for the embeddings, then the layers, then the head."""
-    if name.startswith("bert.embeddings."):
-        return 0
-    return int(name.split(".")[2]) + 1 if name.startswith("bert.layers.") else layers + 1
 
 
 def make_plan(recipe: FinetuneRecipe, batches: int) -> Plan:
@@ -236,54 +105,6 @@ def make_plan(recipe: FinetuneRecipe, batches: int) -> Plan:
         checkpoint_steps=every_steps,
         checkpoint_seconds=None if every_steps else seconds(every),
     )
-
-
-class Judge:
-    """Evaluates a model while it trains, and remembers the best so far."""
-
-    def __init__(self, model: BertForTask, material: Material) -> None:
-        self.model = model
-        self.material = material
-        predictor = Predictor(TorchEngine(model), material.tokenizer)
-        # Long texts are cut here if anywhere: what they say at their beginning is a fair question.
-        self.reader = predictor.reader(METHODS[material.head.task], truncate=True)
-        prepared = self.reader.prepare(material.dev)
-        sides = [
-            (one, ready) for one, ready in zip(material.dev, prepared, strict=True) if not isinstance(ready, Flaw)
-        ]
-        self.skipped: list[Flaw] = []
-        list(sound(prepared, material.recipe.data.skip_bad, self.skipped))
-        if not sides:
-            raise UserError(f"no example is left to evaluate on{_because(self.skipped)}")
-        self.examples, self.prepared = [one for one, _ in sides], [ready for _, ready in sides]
-        self.best: Metrics = {}
-        self.best_step = 0
-        self.best_weights: dict[str, Tensor] = {}
-        self.stale = 0
-
-    @property
-    def metric(self) -> str:
-        """What tells the best."""
-        assert self.material.recipe.head.metric is not None
-        return self.material.recipe.head.metric
-
-    def scores(self) -> Metrics:
-        """How well the model does now."""
-        answers: Sequence[Any] = self.reader.answer(self.prepared)
-        if self.material.scaling is not None:
-            answers = [_unscaled(one, self.material.scaling) for one in answers]
-        return measure(self.material.head, self.examples, answers).scores
-
-    def look(self, step: int) -> Metrics:
-        """Evaluate, and keep the weights if they are the best so far."""
-        now = self.scores()
-        sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        if not self.best or sign * now[self.metric] > sign * self.best[self.metric]:
-            self.best, self.best_step, self.stale = now, step, 0
-            self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        else:
-            self.stale += 1
-        return now
 
 
 def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, resume: str) -> Metrics:
@@ -367,27 +188,6 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     return judge.best
 
 
-def unscale(output: nn.Linear, scaling: Scale) -> None:
-    """Have the last layer give numbers in the units that they came in."""
-    with torch.no_grad():
-        deviation = torch.from_numpy(scaling.deviation).to(output.weight)
-        output.weight.mul_(deviation[:, None])
-        output.bias.mul_(deviation).add_(torch.from_numpy(scaling.mean).to(output.bias))
-
-
-def rescale(output: nn.Linear, scaling: Scale) -> None:
-    """Have a last layer that gives numbers in the units that they came in learn on scaled ones: undoes `unscale`."""
-    with torch.no_grad():
-        deviation = torch.from_numpy(scaling.deviation).to(output.weight)
-        output.weight.div_(deviation[:, None])
-        output.bias.sub_(torch.from_numpy(scaling.mean).to(output.bias)).div_(deviation)
-
-
-def _unscaled(answer: dict[str, float], scaling: Scale) -> dict[str, float]:
-    numbers = np.array(list(answer.values())) * scaling.deviation + scaling.mean
-    return dict(zip(answer, numbers.tolist(), strict=True))
-
-
 def _restore(
     folder: Path,
     model: BertForTask,
@@ -408,38 +208,5 @@ def _restore(
     return restore(found, model, optimizer)
 
 
-def _check_fit(recipe: FinetuneRecipe, config: BertConfig, tokenizer: Tokenizer) -> None:
-    length = recipe.data.length
-    if length is not None and length > config.max_length:
-        raise UserError(f"length {length} is beyond the model's {config.max_length} positions; use that or less")
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UserError(
-            f"{recipe.start_from}: its tokenizer has {tokenizer.vocab_size} tokens but the model only "
-            f"{config.vocab_size}; they do not belong together"
-        )
-    if recipe.task == "answer" and config.segments < 2:
-        raise UserError(f"{recipe.start_from} has one segment, so it can't tell a question from its context")
-
-
 def _count(number: int, noun: str, many: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
-def _because(skipped: list[Flaw]) -> str:
-    return f": {told(skipped)}" if skipped else ""
-
-
-def _refused(flaw: Flaw, skip: bool) -> list[Flaw]:
-    if not skip:
-        raise UserError(str(flaw))
-    return [flaw]
-
-
-def _tell(log: Log, head: Head, training: Dataset, examples: int, skipped: list[Flaw]) -> None:
-    if skipped:
-        log.note(f"skipped {told(skipped)}")
-    if training.cut:
-        log.note(f"{training.cut:,} of {examples:,} texts are too long; only their beginning is read")
-    if head.task in ("classify", "multilabel", "tag"):
-        shown = ", ".join(head.labels[:8]) + (", …" if len(head.labels) > 8 else "")
-        log.note(f"{len(head.labels)} labels: {shown}")

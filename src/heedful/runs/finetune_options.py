@@ -16,15 +16,18 @@ from heedful.errors import UserError
 from heedful.runs.options import MachinePart
 
 Task = Literal["classify", "regress", "tag", "answer"]
+Pool = Literal["cls", "mean"]
 METRICS = {
-    "classify": ("accuracy", "macro_f1", "matthews", "f1"),
+    "classify": ("accuracy", "macro_f1", "matthews"),
+    "binary": ("accuracy", "macro_f1", "matthews", "f1"),
     "multilabel": ("micro_f1", "macro_f1", "exact", "accuracy"),
     "regress": ("pearson", "spearman", "rmse", "mae", "r2"),
     "tag": ("f1", "accuracy", "macro_f1", "precision", "recall"),
     "plain": ("accuracy", "macro_f1"),
     "answer": ("f1", "exact"),
 }
-"""What a task can be judged by; the first is the usual one. "plain" are tags that mark no spans."""
+"""What a task can be judged by; the first is the usual one. "plain" are tags that mark no spans, "binary"
+are two classes, of which the second has an F1 of its own."""
 LOWER_IS_BETTER = ("rmse", "mae")
 
 
@@ -73,8 +76,8 @@ class DataPart:
 class HeadPart:
     """The head."""
 
-    pool: Literal["cls", "mean"] = "cls"
-    """What the head reads of a text: the state of [CLS], or the mean of all states."""
+    pool: Annotated[Pool | None, optional(metavar="cls|mean")] = None
+    """What the head reads of a text: the state of [CLS], or the mean of all states (by default as in MODEL)."""
     balance: Annotated[bool, FlagCreatePairsOff] = False
     """Weigh rare classes more, so that every class counts the same in all."""
     metric: Annotated[str | None, optional(metavar="NAME")] = None
@@ -187,7 +190,7 @@ def check(recipe: FinetuneRecipe) -> None:
         raise UserError("TRAIN is missing: the file with the labelled data")
     if recipe.task is None:
         raise UserError("--task is missing; choose from classify, regress, tag, answer")
-    if recipe.task not in ("classify", "regress") and recipe.head.pool != "cls":
+    if recipe.task not in ("classify", "regress") and recipe.head.pool is not None:
         raise UserError(
             f"--pool is for answers about whole texts; to {recipe.task}, every token is read: leave it out"
         )
@@ -199,16 +202,17 @@ def check(recipe: FinetuneRecipe) -> None:
         raise UserError(f"--overlap is for windows, and to {recipe.task} there are none; leave it out")
 
 
-def resolved(recipe: FinetuneRecipe, *, task: str, examples: int, dim: int) -> FinetuneRecipe:
-    """The recipe with its defaults written out, for so many examples and a model so wide."""
+def resolved(recipe: FinetuneRecipe, *, task: str, examples: int, dim: int, pool: str) -> FinetuneRecipe:
+    """The recipe with its defaults written out, for so many examples and a model so wide that pools so."""
     learning = recipe.learning
     metric = recipe.head.metric or METRICS[task][0]
     if metric not in METRICS[task]:
         raise UserError(f"metric {metric!r} is not one of this task; choose from {', '.join(METRICS[task])}")
     epochs = learning.epochs or usual_epochs(examples)
+    own: Pool | None = None if recipe.task not in ("classify", "regress") else "mean" if pool == "mean" else "cls"
     return replace(
         recipe,
-        head=replace(recipe.head, metric=metric),
+        head=replace(recipe.head, metric=metric, pool=recipe.head.pool or own),
         learning=replace(
             learning,
             epochs=epochs,

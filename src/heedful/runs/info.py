@@ -7,6 +7,7 @@ from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.errors import UserError
 from heedful.formats.huggingface import Model, load_model
+from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.bert import SIZES, Bert, BertForPretraining
 from heedful.models.heads import TASKS, BertForTask
 from heedful.runs.finetune import RESULT_FILE
@@ -23,7 +24,8 @@ def describe(folder: Path) -> list[tuple[str, str]]:
         raise UserError(f"{folder} is not a model folder: there is no such folder")
     if not (folder / "config.json").is_file() and (folder / RUN_FILE).is_file():
         return _unfinished(folder)
-    model = load_model(folder)
+    inner, _ = read_pooling(folder)
+    model = load_model(inner)
     config = model.config
     shape = (config.layers, config.dim, config.heads)
     size = next((name for name, known in SIZES.items() if known == shape), "of its own size")
@@ -35,7 +37,7 @@ def describe(folder: Path) -> list[tuple[str, str]]:
         ("pooler", f"yes, reads {POOLS[config.pool]}" if encoder.pooler is not None else "no"),
         ("reads", f"{config.max_length} tokens at most, {config.segments} segments"),
     ]
-    return lines + _tokenizer(folder) + _made(folder)
+    return lines + _tokenizer(inner) + _made(folder)
 
 
 def _heads(model: Model) -> list[tuple[str, str]]:

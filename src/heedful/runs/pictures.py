@@ -41,6 +41,10 @@ TITLES = {
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
     "rmse": "root of the mean squared error",
+    "mae": "mean error",
+    "r2": "R²",
+    "precision": "precision",
+    "recall": "recall",
     "lr": "learning rate",
     "tokens_per_second": "tokens a second",
 }
@@ -54,7 +58,7 @@ def curves(folder: Path, path: Path) -> None:
     shown = [name for name in TITLES if any(name in line for line in lines)]
     if not shown:
         raise UserError(f"{folder} has no reports of a kind that is known here ({', '.join(TITLES)})")
-    _check_format(path)
+    check_format(path)
     rows = (len(shown) + 1) // 2
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for name, axis in zip(shown, axes.flat, strict=False):
@@ -82,7 +86,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     size = len(labels)
     if matrix.shape != (size, size):
         raise ValueError(f"matrix must have shape {(size, size)}; got {matrix.shape}")
-    _check_format(out)
+    check_format(out)
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     step = -(-size // MOST_COUNTS)
     cell = min(0.9, max(0.36, 7 / size)) / step  # inches: few labels have room, many still hold their counts
@@ -129,7 +133,8 @@ def model_positions(model: Bert | BertForPretraining, length: int, path: Path) -
     positions(encoder.embeddings.positions.weight, min(length, encoder.config.max_length), path)
 
 
-def _check_format(path: Path) -> None:
+def check_format(path: Path) -> None:
+    """Refuse a picture of a kind that can't be drawn."""
     if path.suffix[1:].lower() not in FORMATS:
         raise UserError(f"{path} can't be drawn; let its name end in .{', .'.join(FORMATS)}")
 

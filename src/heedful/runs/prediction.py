@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from heedful.data import labelled, questions, tagged
-from heedful.data.columns import Columns
+from heedful.data.columns import Columns, usual
 from heedful.data.flaws import Flaw, reason, told
 from heedful.data.labelled import TextExample
-from heedful.data.lines import Errors
-from heedful.data.tables import is_table, kind, rows
+from heedful.data.lines import Errors, lines
+from heedful.data.tables import ending, is_table, rows
 from heedful.durable import new_file
 from heedful.errors import UserError
+from heedful.predict.engine import TorchEngine
 from heedful.predict.predictor import METHODS, Predictor
 from heedful.predict.reading import CHUNK, answers
 from heedful.predict.tags import sentence
+from heedful.predict.texts import TextReader, cut_remark
 
 STREAM_CHUNK = 256
 """Lines of standard input that are answered together; of what a person types, each alone."""
 TAGGED_FILES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".ner")
-WORD_COLUMNS = ("tokens", "words")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,11 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
     """Answer a file, or standard input; what there is to say of it in the end."""
     method = METHODS[predictor.head.task] if predictor.head else "fill"
     if predictor.head is None and predictor.words is None:
+        if not isinstance(predictor.engine, TorchEngine):
+            raise UserError(
+                f"{predictor.origin} has no head that this engine asks; "
+                "blanks are filled with --engine torch alone, vectors come from `heedful embed`"
+            )
         raise UserError(
             f"{predictor.origin} is an encoder without a head: `heedful embed` gives its vectors, "
             "`heedful finetune` gives it a head"
@@ -78,9 +84,12 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
             if written % chunk == 0 or chunk == 1:
                 file.flush()
         file.flush()
-    if skipped.first is not None:
-        return f"no answer to {told([skipped.first], skipped.count)}"
-    return None if written else "there was nothing to read"
+    remarks = [f"no answer to {told([skipped.first], skipped.count)}"] if skipped.first is not None else []
+    if isinstance(reader, TextReader) and (cut := cut_remark(reader.cuts)):
+        remarks.append(cut)
+    if not written:
+        remarks.append("there was nothing to read")
+    return "; ".join(remarks) or None
 
 
 def read(predictor: Predictor, source: Path | None, asking: Asking) -> Iterator[Any | Flaw]:
@@ -91,7 +100,7 @@ def read(predictor: Predictor, source: Path | None, asking: Asking) -> Iterator[
             raise UserError("questions come from a file (SQuAD json, jsonl, parquet), not from standard input")
         return questions.examples(source, errors=asking.errors, required=False)
     if task == "tag":
-        if source is not None and _has_words(source):
+        if source is not None and _has_words(source, predictor, asking.errors):
             return tagged.examples(source, errors=asking.errors, required=False)
         found = labelled.texts(source, asking.columns, errors=asking.errors)
         return (one if isinstance(one, Flaw) else sentence(predictor.tokenizer, one.text, one.where) for one in found)
@@ -192,21 +201,18 @@ def _asked(example: Any) -> dict[str, str]:
     return {"text": getattr(example, "text", None) or " ".join(example.words)}
 
 
-def _has_words(file: Path) -> bool:
-    """Whether a file holds words already, and not texts."""
-    ending = (
-        kind(file)[0]
-        if is_table(file)
-        else file.with_suffix("").suffix
-        if file.suffix in (".gz", ".xz", ".zst")
-        else file.suffix
-    )
-    if ending in TAGGED_FILES:
+def _has_words(file: Path, predictor: Predictor, errors: Errors) -> bool:
+    """Whether a file holds words already, and not texts: by its name, its columns, or tags behind tabs."""
+    if ending(file) in TAGGED_FILES:
         return True
-    if ending not in (".jsonl", ".parquet"):
+    if ending(file) in (".jsonl", ".parquet"):
+        first = next((one for one in rows(file, errors=errors) if not isinstance(one, Flaw)), None)
+        return first is not None and usual(list(first[1]), tagged.USUAL_WORDS) is not None
+    if is_table(file):
         return False
-    first = next((one for one in rows(file) if not isinstance(one, Flaw)), None)
-    return first is not None and any(name in first[1] for name in WORD_COLUMNS)
+    line = next((line for _, line in lines(file, errors) if line.strip()), "")
+    assert predictor.head is not None
+    return "\t" in line and line.split("\t")[-1].strip() in predictor.head.labels
 
 
 @contextmanager

@@ -54,8 +54,10 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
     document = {"metric": metric, "best": best, "scores": table, "seeds": {str(n): one for n, one in results.items()}}
     write_file(out / SEEDS_FILE, (json.dumps(document, indent=2) + "\n").encode())
     _adopt(out / f"seed-{best}", out)
-    for seed in results:
-        (out / f"seed-{seed}" / "model.safetensors").unlink(missing_ok=True)
+    for seed in results:  # what a seed's run said stays; without its recipe nobody takes it for unfinished
+        for path in (out / f"seed-{seed}").iterdir():
+            if path.name not in (FILE, RESULT_FILE):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
     log.note("")
     log.note(f"{len(results)} seeds, mean and deviation on the examples to evaluate on:")
     for name, (mean, deviation) in summary.items():
@@ -79,7 +81,6 @@ def _adopt(folder: Path, out: Path) -> None:
     """Put a finished model where the user asked for one; its weights last, which make it complete."""
     files = [path for path in folder.iterdir() if path.is_file() and path.name != RUN_FILE]
     for path in sorted(files, key=lambda path: path.name == "model.safetensors"):
-        if path.name in (FILE, RESULT_FILE) or path.suffix != ".safetensors":
-            shutil.copyfile(path, out / path.name)
-        else:
-            write_file(out / path.name, path.read_bytes())
+        aside = out / f".{path.name}.part"
+        shutil.copyfile(path, aside)
+        aside.replace(out / path.name)

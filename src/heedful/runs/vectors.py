@@ -26,7 +26,7 @@ from heedful.errors import UserError
 from heedful.predict.engine import Pool
 from heedful.predict.predictor import Predictor
 from heedful.predict.reading import answers
-from heedful.predict.texts import Vectors
+from heedful.predict.texts import Vectors, cut_remark
 
 CHUNK = 4096
 """Rows that are compared at once."""
@@ -86,7 +86,8 @@ def embed(
     }
     write_file(described(out), (json.dumps(about, ensure_ascii=False, indent=2) + "\n").encode())
     zeros = f"; {_count(skipped, 'row')} skipped (zeros)" if skipped else ""
-    return f"wrote {out}: {_count(read.rows, 'vector')} of {_count(dim, 'number')}{zeros}"
+    cut = cut_remark(reader.cuts)
+    return f"wrote {out}: {_count(read.rows, 'vector')} of {_count(dim, 'number')}{zeros}{f'; {cut}' if cut else ''}"
 
 
 def search(

@@ -34,6 +34,10 @@ WORDS = {
     "pearson": ("Pearson", ".3f"),
     "spearman": ("Spearman", ".3f"),
     "rmse": ("error (RMS)", ".4g"),
+    "mae": ("error (mean)", ".4g"),
+    "r2": ("R²", ".3f"),
+    "precision": ("precision", ".1%"),
+    "recall": ("recall", ".1%"),
 }
 """How a metric is told: its name in words, and its form."""
 

@@ -7,7 +7,7 @@ launches did.
 Shapes: B sequences, T padded length, N tokens, C outputs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -26,17 +26,15 @@ class _Layers(nn.Module):
 
     def __init__(self, model: BertForTask, dtype: torch.dtype) -> None:
         super().__init__()
-        self.model = model
+        # Its parameters are what a recording gives gradients to: those of the model but for the embeddings.
+        self.parts = nn.ModuleList([model.bert.layers, *filter(None, [model.bert.pooler]), model.output])
+        self.scores = lambda x, mask: model.score(model.bert.encode(x, Padded(mask)))
         self.low = dtype is not torch.float32
-
-    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
-        """Those that are used."""
-        return (p for name, p in self.named_parameters(recurse=recurse) if ".embeddings." not in name)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         # The cache of cast weights would hold what the first recording cast for ever.
         with torch.autocast("cuda", torch.bfloat16, enabled=self.low, cache_enabled=False):
-            return self.model.score(self.model.bert.encode(x, Padded(mask))).float()
+            return self.scores(x, mask).float()
 
 
 class Replay:

@@ -1,0 +1,74 @@
+"""Evaluates a model while it trains, and remembers the best."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from heedful.data.flaws import Flaw, sound
+from heedful.errors import UserError
+from heedful.models.heads import BertForTask
+from heedful.predict.engine import TorchEngine
+from heedful.predict.predictor import METHODS, Predictor
+from heedful.predict.texts import TextReader, cut_remark
+from heedful.runs.dataset import Scale
+from heedful.runs.evaluation import measure
+from heedful.runs.finetune_options import (
+    LOWER_IS_BETTER,
+)
+from heedful.runs.material import Material, because
+from heedful.train.loop import Metrics
+
+
+class Judge:
+    """Evaluates a model while it trains, and remembers the best so far."""
+
+    def __init__(self, model: BertForTask, material: Material) -> None:
+        self.model = model
+        self.material = material
+        predictor = Predictor(TorchEngine(model), material.tokenizer)
+        self.reader = predictor.reader(METHODS[material.head.task], truncate=material.recipe.data.truncate)
+        prepared = self.reader.prepare(material.dev)
+        sides = [
+            (one, ready) for one, ready in zip(material.dev, prepared, strict=True) if not isinstance(ready, Flaw)
+        ]
+        self.cut = cut_remark(self.reader.cuts) if isinstance(self.reader, TextReader) else None
+        self.skipped: list[Flaw] = []
+        list(sound(prepared, material.recipe.data.skip_bad, self.skipped))
+        if not sides:
+            raise UserError(f"no example is left to evaluate on{because(self.skipped)}")
+        self.examples, self.prepared = [one for one, _ in sides], [ready for _, ready in sides]
+        self.best: Metrics = {}
+        self.best_step = 0
+        self.best_weights: dict[str, Tensor] = {}
+        self.stale = 0
+
+    @property
+    def metric(self) -> str:
+        """What tells the best."""
+        assert self.material.recipe.head.metric is not None
+        return self.material.recipe.head.metric
+
+    def scores(self) -> Metrics:
+        """How well the model does now."""
+        answers: Sequence[Any] = self.reader.answer(self.prepared)
+        if self.material.scaling is not None:
+            answers = [_unscaled(one, self.material.scaling) for one in answers]
+        return measure(self.material.head, self.examples, answers).scores
+
+    def look(self, step: int) -> Metrics:
+        """Evaluate, and keep the weights if they are the best so far."""
+        now = self.scores()
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        if not self.best or sign * now[self.metric] > sign * self.best[self.metric]:
+            self.best, self.best_step, self.stale = now, step, 0
+            self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        else:
+            self.stale += 1
+        return now
+
+
+def _unscaled(answer: dict[str, float], scaling: Scale) -> dict[str, float]:
+    numbers = np.array(list(answer.values())) * scaling.deviation + scaling.mean
+    return dict(zip(answer, numbers.tolist(), strict=True))

@@ -1,0 +1,128 @@
+"""What a fine-tuning run works with: its data, read and prepared, and its recipe with the defaults that suit them."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.data import tokenizer as wordpiece
+from heedful.data.flaws import Flaw, told
+from heedful.data.tagged import scheme
+from heedful.data.tokenizer import Tokenizer
+from heedful.durable import file_digest
+from heedful.errors import UserError
+from heedful.formats.huggingface import read_config
+from heedful.formats.sentence_transformers import read_pooling
+from heedful.models.bert import BertConfig
+from heedful.models.heads import Head
+from heedful.runs import dataset
+from heedful.runs.dataset import Dataset, Scale
+from heedful.runs.finetune_options import (
+    FinetuneRecipe,
+    resolved,
+)
+from heedful.train.log import Log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """What a run works with, once its data is read."""
+
+    recipe: FinetuneRecipe
+    """Its defaults written out."""
+    head: Head
+    tokenizer: Tokenizer
+    training: Dataset
+    dev: list[Any]
+    scaling: Scale | None
+    digest: str
+    """Differs when any file does."""
+
+
+def gather(recipe: FinetuneRecipe, log: Log) -> Material:
+    """Read the data, and decide what the recipe leaves open."""
+    part = recipe.data
+    assert recipe.task is not None
+    folder, _ = read_pooling(Path(recipe.start_from or ""))
+    config = read_config(folder)
+    tokenizer = wordpiece.load(folder)
+    _check_fit(recipe, config, tokenizer)
+    files = dataset.files(recipe.train)
+    dev_files = dataset.files([recipe.dev]) if recipe.dev else []
+    task = dataset.task_of(recipe.task, files, part)
+    skipped: list[Flaw] = []
+    examples = dataset.all_sound(dataset.read(task, files, part), part, skipped)
+    if not examples:
+        raise UserError(f"{', '.join(map(str, files))} holds no examples to learn from{because(skipped)}")
+    head = dataset.make_head(task, examples, part, config.max_length)
+    if dev_files:
+        dev = dataset.all_sound(dataset.known(head, dataset.read(task, dev_files, part)), part, skipped)
+        if not dev:
+            raise UserError(f"{recipe.dev} holds no examples to evaluate on{because(skipped)}")
+    else:
+        examples, dev = dataset.split(examples, part.held_out)
+        log.note(f"held out {len(dev):,} of {len(dev) + len(examples):,} examples to evaluate on: there is no --dev")
+    if head.reads_sequence and dataset.reads_pairs(dev) != head.pairs:
+        raise UserError("one of the training data and --dev holds pairs of texts and the other single texts")
+    scaling = dataset.scale(examples) if task == "regress" else None
+    training = dataset.prepare(
+        head,
+        examples,
+        tokenizer,
+        length=min(part.length or config.max_length, config.max_length),
+        truncate=part.truncate,
+        scaling=scaling,
+        bad=lambda flaw: skipped.extend(_refused(flaw, part.skip_bad)),
+    )
+    if not training.inputs:
+        raise UserError(f"every example was skipped, so nothing is left to learn from{because(skipped)}")
+    _tell(log, head, training, len(examples), skipped)
+    kind = task
+    if task == "tag" and scheme(head.labels) == "plain":
+        kind = "plain"
+    elif task == "classify" and len(head.labels) == 2:
+        kind = "binary"
+    digest = hashlib.sha256("".join(file_digest(file) for file in [*files, *dev_files]).encode()).hexdigest()
+    return Material(
+        recipe=resolved(recipe, task=kind, examples=len(training.inputs), dim=config.dim, pool=config.pool),
+        head=head,
+        tokenizer=tokenizer,
+        training=training,
+        dev=dev,
+        scaling=scaling,
+        digest=digest,
+    )
+
+
+def _check_fit(recipe: FinetuneRecipe, config: BertConfig, tokenizer: Tokenizer) -> None:
+    length = recipe.data.length
+    if length is not None and length > config.max_length:
+        raise UserError(f"length {length} is beyond the model's {config.max_length} positions; use that or less")
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UserError(
+            f"{recipe.start_from}: its tokenizer has {tokenizer.vocab_size} tokens but the model only "
+            f"{config.vocab_size}; they do not belong together"
+        )
+    if recipe.task == "answer" and config.segments < 2:
+        raise UserError(f"{recipe.start_from} has one segment, so it can't tell a question from its context")
+
+
+def because(skipped: list[Flaw]) -> str:
+    """Why rows were passed over, as the end of a sentence; nothing if none was."""
+    return f": {told(skipped)}" if skipped else ""
+
+
+def _refused(flaw: Flaw, skip: bool) -> list[Flaw]:
+    if not skip:
+        raise UserError(str(flaw))
+    return [flaw]
+
+
+def _tell(log: Log, head: Head, training: Dataset, examples: int, skipped: list[Flaw]) -> None:
+    if skipped:
+        log.note(f"skipped {told(skipped)}")
+    if training.cut:
+        log.note(f"{training.cut:,} of {examples:,} texts are too long; only their beginning is read")
+    if head.task in ("classify", "multilabel", "tag"):
+        shown = ", ".join(head.labels[:8]) + (", …" if len(head.labels) > 8 else "")
+        log.note(f"{len(head.labels)} labels: {shown}")

@@ -294,3 +294,5 @@ def test_no_id_twice(tmp_path):
     assert str(found[2]) == f"{file}:3: the id 'a' is there twice; give each question its own{OR_SKIP}"
     assert str(found[4]).startswith(f"{file}:5: the id 'b' is there twice; ")
     assert found[3].id == "2"
+    asked = list(examples(file, required=False))  # who does not score may ask twice
+    assert [isinstance(item, Flaw) for item in asked] == [False, True, False, False, False]

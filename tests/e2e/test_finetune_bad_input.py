@@ -73,7 +73,7 @@ ROWS = {
     "a text without end": (
         "classify",
         f"{LONG},good\n",
-        "20,002 tokens, of which 48 can be read; shorten it, or cut it with --truncate",
+        "20,002 tokens, of which 48 can be read; shorten it, or let it be cut (--truncate, in Python truncate=True)",
     ),
     "not a number": ("regress", "the mill,nan,1\n", f"the label is 'nan', not a finite number; write one, {OR_SKIP}"),
     "infinity": ("regress", "the mill,1e999,1\n", f"the label is '1e999', not a finite number; write one, {OR_SKIP}"),
@@ -308,18 +308,65 @@ def test_bad_rows_to_evaluate_on(command: Command, headed: Headed, content: str,
 
 def test_numbers_that_are_not_all_named(command: Command, headed: Headed, labelled_files: Files):
     model, file = headed(Head(task="regress", labels=("height", "depth"))), labelled_files("regress", 40)
-    said = command.fails("evaluate", model, file)
-    assert "no column is known to hold the label; name it with --label COLUMN, of: text, height, depth" in said
+    assert command.goes_on("evaluate", model, file) == command.goes_on(
+        "evaluate", model, file, "--label", "depth", "--label", "height"
+    )
+    other = command.file("other.csv", file.read_text(encoding="utf-8").replace("depth", "width", 1))
+    said = command.fails("evaluate", model, other)
+    assert said.startswith(f"{other}: there is no column 'depth'; ")
     said = command.fails("evaluate", model, file, "--label", "height")
     assert said == f"{file}:2: 1 of the 2 (height, depth) numbers that the model gives; name each with --label"
 
 
-def test_a_picture_of_what_has_no_confusions(command: Command, headed: Headed, labelled_files: Files):
-    model = headed(Head(task="answer", labels=ANSWER_ENDS, length=48, overlap=12))
-    picture = command.home / "no.png"
-    said = command.fails("evaluate", model, labelled_files("answer", 40), "--picture", picture)
+def untouched(*_: object, **__: object) -> None:
+    raise AssertionError("it was computed after all")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(task="answer", labels=ANSWER_ENDS, length=48, overlap=12),
+        Head(task="tag", labels=("B-LOC", "O"), length=48, overlap=12),
+        Head(task="multilabel", labels=("a", "b")),
+        Head(task="regress", labels=("score",)),
+    ],
+    ids=lambda head: head.task,
+)
+def test_a_picture_of_what_has_no_confusions(
+    command: Command, headed: Headed, monkeypatch: pytest.MonkeyPatch, head: Head
+):
+    monkeypatch.setattr("heedful.runs.evaluate.evaluate", untouched)
+    picture, file = command.home / "no.png", command.file("data.csv", "text,label\nmill,a\n")
+    said = command.fails("evaluate", headed(head), file, "--picture", picture)
     assert said == "this task has no confusion matrix to draw; leave --picture out"
     assert not picture.exists()
+
+
+def test_a_picture_that_cannot_be_drawn(command: Command, headed: Headed, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("heedful.runs.evaluate.evaluate", untouched)
+    picture, file = command.home / "no.docx", command.file("data.csv", "text,label\nmill,a\n")
+    said = command.fails("evaluate", headed(CLASSES), file, "--picture", picture)
+    assert said == f"{picture} can't be drawn; let its name end in .png, .svg, .pdf"
+
+
+def test_an_f1_of_three_classes(command: Command, encoder: Path):
+    file = command.file("data.csv", "text,label\n" + "mill,a\nriver,b\nferry,c\n" * 9)
+    said = command.fails(*command.finetune(encoder, file, "classify", "--dev", file, "--metric", "f1"))
+    assert said == "metric 'f1' is not one of this task; choose from accuracy, macro_f1, matthews"
+
+
+def test_spans_that_begin_inside(command: Command, encoder: Path):
+    file = command.file("data.conll", "anna\tI-PER\nlives\tO\n\n" * 9)
+    said = command.fails(*command.finetune(encoder, file, "tag"))
+    assert said.startswith("the tags have I-PER but no B-PER: spans begin with B- here; convert them (this is IOB1")
+
+
+def test_a_gpu_that_is_not_there(command: Command, headed: Headed, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    file = command.file("data.csv", "text,label\nthe mill,good\n")
+    for name in ("predict", "evaluate"):
+        said = command.fails(name, headed(CLASSES), file, "--device", "cuda")
+        assert said.startswith("no CUDA GPU can be used here; `heedful doctor` says why")
 
 
 def test_predict_leaves_no_half_of_an_answer(command: Command, headed: Headed):

@@ -169,6 +169,27 @@ def test_predict_answers_files_and_standard_input(
     assert done.stderr == "heedful: no answer to 1 bad row: standard input:2: the text is empty; fill it in\n"
 
 
+def test_what_is_cut_is_told(classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    file = tmp_path / "long.csv"
+    file.write_text(f"text,label\n{'mill ' * 60},good\nthe mill,bad\n", encoding="utf-8")
+    remark = "1 text is too long; only the beginning is read"
+    assert len(run(capsys, "predict", classifier, file, "--truncate", warns=f"heedful: {remark}\n")) == 2
+    assert run(capsys, "evaluate", classifier, file, "--truncate")[1] == remark
+    (said,) = run(capsys, "embed", classifier, file, "--truncate", "--out", tmp_path / "v.npy")
+    assert said.endswith(f"; {remark}")
+
+
+def test_search_among_pairs(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    file, vectors = tmp_path / "pairs.csv", tmp_path / "v.npy"
+    file.write_text("one,two\nthe mill,grim\na river,the ferry\n", encoding="utf-8")
+    named = ("--text", "one", "--pair", "two")
+    run(capsys, "embed", encoder, file, *named, "--out", vectors)
+    said = run(capsys, "search", encoder, file, "the ferry", *named, "--vectors", vectors, "--json")
+    hits = json.dumps(json.loads(said[0]))
+    assert "the mill\\tgrim" in hits
+    assert "a river\\tthe ferry" in hits
+
+
 def test_a_model_to_go_on_from(
     classifier: Path, tmp_path: Path, labelled_files: Files, capsys: pytest.CaptureFixture
 ):

@@ -363,6 +363,19 @@ def test_what_a_head_was_trained_with_comes_back(tmp_path: Path, task: str):
     assert load_model(tmp_path).head == dataclasses.replace(saved.head, length=None, overlap=None, may_be_empty=False)
 
 
+@pytest.mark.parametrize("pairs", [True, False, None])
+@pytest.mark.parametrize("task", ["classify", "multilabel", "regress"])
+def test_what_texts_a_head_reads_comes_back(tmp_path: Path, task: str, pairs: bool | None):
+    saved = task_model(task, length=13, pairs=pairs)
+    save_model(saved, tmp_path)
+    found = load_model(tmp_path).head
+    assert found == saved.head
+    assert found.pairs is pairs
+    assert ("pairs" in document_of(tmp_path)["heedful"]) == (pairs is not None)
+    change_config(tmp_path, heedful=None)
+    assert load_model(tmp_path).head == dataclasses.replace(saved.head, length=None, pairs=None)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_heads_config_says_what_transformers_wants(tmp_path: Path, task: str):
     save_model(task_model(task), tmp_path)

@@ -168,6 +168,7 @@ def test_the_card_travels_in_the_file(words, answers, tmp_path: Path) -> None:
         "length": 31,
         "overlap": 7,
         "may_be_empty": True,
+        "pairs": None,
         **sizes,
         "source": None,
     }

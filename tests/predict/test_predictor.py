@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,27 @@ def test_tags_of_texts_and_of_words(small_predictor: Kinds):
         predictor.tag(["the", ""])
     with pytest.raises(UserError, match="the text is empty"):
         predictor.tag([[]])
+    for wrong in (["a", 3], 3, None):
+        with pytest.raises(UserError, match="is neither a text nor a list of words"):
+            predictor.tag(["the", wrong])
+
+
+@pytest.mark.parametrize("task", ["classify", "multilabel", "regress"])
+def test_texts_are_read_as_in_training(
+    small_model: Callable[..., Model], small_tokenizer: Tokenizer, tmp_path: Path, task: str
+):
+    for length, read in ((8, 8), (None, 37), (99, 37)):
+        model = small_model(task)
+        model.head = replace(model.head, length=length, pairs=True)
+        save_model(model, tmp_path / str(length))
+        wordpiece.save(small_tokenizer, tmp_path / str(length))
+        predictor = heedful.load(tmp_path / str(length), "cpu")
+        ask = predictor.regress if task == "regress" else predictor.classify
+        assert ask(("the " * (read - 4), "a"))
+        with pytest.raises(UserError, match=rf"{read + 1} tokens, of which {read} can be read"):
+            ask(("the " * (read - 3), "a"))
+        with pytest.raises(UserError, match=r"^'the mill': one text, but the model was trained on pairs"):
+            ask([("the", "a"), "the mill"])
 
 
 def test_windows_are_those_of_training(small_predictor: Kinds):
@@ -312,6 +334,13 @@ def test_folders_that_can_not_be_opened(tmp_path: Path, small_folder: Callable[[
         heedful.load(small_folder("classify"), int8=True)
     with pytest.raises(UserError, match="has no ONNX file; write it with `heedful export"):
         heedful.load(small_folder("classify"), engine="onnx")
+
+
+def test_a_gpu_that_is_not_there(small_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="no CUDA GPU can be used here; `heedful doctor` says why, the device cpu"):
+        heedful.load(small_folder("classify"), "cuda")
+    assert heedful.load(small_folder("classify"), "auto").classify(TEXT)
 
 
 def test_a_folder_by_its_name(small_folder: Callable[[str], Path]):

@@ -9,7 +9,7 @@ from heedful.data.inputs import Input
 from heedful.data.labelled import TextExample
 from heedful.data.tokenizer import Tokenizer
 from heedful.models.heads import Head
-from heedful.predict.texts import Classes, Labels, Regressor, TextReader, Vectors
+from heedful.predict.texts import Classes, Labels, Regressor, TextReader, Vectors, cut_remark
 
 COLOURS = ("red", "green", "blue")
 
@@ -88,7 +88,8 @@ def test_no_more_than_fits_is_read(reader: Callable[..., TextReader], small_toke
     assert isinstance(found[0], Input)
     assert len(found[0].ids) == 17
     assert str(found[1]) == (
-        "reviews.csv:7: 18 tokens, of which 17 can be read; shorten it, or cut it with --truncate"
+        "reviews.csv:7: 18 tokens, of which 17 can be read; "
+        "shorten it, or let it be cut (--truncate, in Python truncate=True)"
     )
     assert isinstance(found[2], Flaw)
     assert found[2].problem.startswith("18 tokens, of which 17")
@@ -96,6 +97,33 @@ def test_no_more_than_fits_is_read(reader: Callable[..., TextReader], small_toke
     assert [len(one.ids) for one in cut if isinstance(one, Input)] == [17, 17, 17]
     assert np.array_equal(cut[0].ids, cut[1].ids)
     assert cut[2].ids.tolist() == sequence(small_tokenizer, "the " * 7, "a " * 7)
+
+
+def test_what_is_cut_is_counted(reader: Callable[..., TextReader]):
+    cutting = reader(truncate=True)
+    cutting.prepare([example("the " * 15), example("the " * 16)])
+    assert cut_remark(cutting.cuts) == "1 text is too long; only the beginning is read"
+    cutting.prepare([example("the " * 7, "a " * 8), example("bread")])
+    assert cut_remark(cutting.cuts) == "2 texts are too long; only the beginning is read"
+    refusing = reader()
+    refusing.prepare([example("the " * 16)])
+    assert cut_remark(refusing.cuts) is None  # refused, and told as a flaw
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sound", "problem"),
+    [
+        (True, 1, "one text, but the model was trained on pairs; name both columns (--text and --pair)"),
+        (False, 0, "a pair of texts, but the model was trained on single ones; name one column (--text)"),
+    ],
+)
+def test_pairs_are_read_by_who_learned_on_pairs(
+    reader: Callable[..., TextReader], pairs: bool, sound: int, problem: str
+):
+    found = reader(pairs=pairs).prepare([example("bread"), example("the mill", "a bridge")])
+    assert isinstance(found[sound], Input)
+    assert found[1 - sound] == Flaw("reviews.csv:7", problem)
+    assert all(isinstance(one, Input) for one in reader().prepare([example("bread"), example("a", "b")]))
 
 
 def test_a_long_count_is_readable(reader: Callable[..., TextReader]):

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,16 +79,47 @@ def test_all_questions_about_a_context_stay_together():
         (["2", "b", "10", "A"], ("2", "10", "A", "b")),
         (["1.5", "2"], ("2", "1.5")),
         (["-", "²", "1"], ("1", "-", "²")),
+        (["7", "07", "007", "6"], ("6", "007", "07", "7")),  # as large, but not alike
+        (["--1", "0", "-1"], ("-1", "0", "--1")),
+        (["9" * 30, "!", "3", "x"], ("3", "!", "9" * 30, "x")),  # too large to be a number, hence letters
+        (["9" * 5000, "3"], ("3", "9" * 5000)),
     ],
 )
 def test_labels_have_an_order(labels: list[str], order: tuple[str, ...]):
     head = dataset.make_head("classify", [text("x", label) for label in labels], DataPart(), 64)
-    assert head == Head(task="classify", labels=order)
+    assert head == Head(task="classify", labels=order, pairs=False)
+
+
+ORDERED = """
+from heedful.data.labelled import TextExample
+from heedful.runs.dataset import make_head
+from heedful.runs.finetune_options import DataPart
+
+labels = ["7", "07", "007", "0007", "00007", "b", "a", "--1"]
+print(make_head("classify", [TextExample("f", "x", None, one) for one in labels], DataPart(), 64).labels)
+"""
+
+
+def test_the_order_of_labels_is_the_same_in_every_process():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", ORDERED],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": seed},
+            check=True,
+            timeout=100,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert found == {f"{('00007', '0007', '007', '07', '7', '--1', 'a', 'b')}\n"}
 
 
 def test_heads_of_every_kind():
     many = [text("x", ("b", "a")), text("x", ())]
-    assert dataset.make_head("multilabel", many, DataPart(), 64) == Head(task="multilabel", labels=("a", "b"))
+    assert dataset.make_head("multilabel", many, DataPart(), 64) == Head(
+        task="multilabel", labels=("a", "b"), pairs=False
+    )
     one, two = [text("x", (1.0,))], [text("x", (1.0, 2.0))]
     assert dataset.make_head("regress", one, DataPart(), 64).labels == ("score",)
     assert dataset.make_head("regress", one, DataPart(label=("h",)), 64).labels == ("h",)
@@ -100,6 +134,28 @@ def test_heads_of_every_kind():
     assert answer == Head(task="answer", labels=ANSWER_ENDS, length=384, overlap=128)
     asked.append(QuestionExample("f", "2", "q", "c", ()))
     assert dataset.make_head("answer", asked, DataPart(), 512).may_be_empty
+
+
+@pytest.mark.parametrize(("task", "targets"), [("classify", "ab"), ("regress", [(1.0,), (2.0,)])])
+def test_a_head_knows_whether_it_reads_pairs_and_how_much(task: str, targets: list[object]):
+    single = [text("x", target) for target in targets]
+    pairs = [text("x", target, "y") for target in targets]
+    assert dataset.make_head(task, single, DataPart(length=19), 64).length == 19
+    assert dataset.make_head(task, single, DataPart(), 64).length is None  # the model's own
+    assert dataset.make_head(task, single, DataPart(), 64).pairs is False
+    assert dataset.make_head(task, pairs, DataPart(), 64).pairs is True
+    with pytest.raises(UserError, match="name the columns with --text and --pair"):
+        dataset.make_head(task, [single[0], pairs[1]], DataPart(), 64)
+
+
+def test_spans_that_begin_inside_are_refused():
+    def made(*tags: str) -> tuple[str, ...]:
+        return dataset.make_head("tag", [TagExample("f", tags, tags)], DataPart(), 64).labels
+
+    with pytest.raises(UserError, match="the tags have I-LOC but no B-LOC: spans begin with B- here; convert them"):
+        made("O", "I-PER", "I-LOC")
+    assert made("O", "B-PER", "I-PER") == ("B-PER", "I-PER", "O")
+    assert made("I-like", "nouns") == ("I-like", "nouns")  # tags that mark no spans
 
 
 def test_what_no_head_can_be_made_of():
@@ -199,7 +255,7 @@ def test_texts_that_are_too_long_are_refused_or_cut(tokenizer: Tokenizer):
     bad: list[Flaw] = []
     made = dataset.prepare(head, examples, tokenizer, length=9, truncate=False, bad=bad.append)
     assert [str(flaw) for flaw in bad] == [
-        "f:2: 52 tokens, of which 9 can be read; shorten it, or cut it with --truncate"
+        "f:2: 52 tokens, of which 9 can be read; shorten it, or let it be cut (--truncate, in Python truncate=True)"
     ]
     assert np.asarray(made.targets).tolist() == [0, 1]
     assert (len(made.inputs), made.cut) == (2, 0)
@@ -209,12 +265,10 @@ def test_texts_that_are_too_long_are_refused_or_cut(tokenizer: Tokenizer):
     assert made.cut == 1
 
 
-def test_pairs_and_single_texts_do_not_go_together(tokenizer: Tokenizer):
-    head = Head(task="classify", labels=("a", "b"))
-    examples = [text("the mill", "a", "a river"), text("the mill", "b")]
-    with pytest.raises(UserError, match="name the columns with --text and --pair"):
-        dataset.prepare(head, examples, tokenizer, length=48, truncate=False, bad=refuse)
-    made = dataset.prepare(head, examples[:1], tokenizer, length=48, truncate=False, bad=refuse)
+def test_both_texts_of_a_pair_are_read(tokenizer: Tokenizer):
+    head = Head(task="classify", labels=("a", "b"), pairs=True)
+    examples = [text("the mill", "a", "a river")]
+    made = dataset.prepare(head, examples, tokenizer, length=48, truncate=False, bad=refuse)
     ids = [tokenizer.cls, *tokenizer.encode(["the mill"])[0], tokenizer.sep]
     assert made.inputs[0].ids.tolist() == [*ids, *tokenizer.encode(["a river"])[0], tokenizer.sep]
 

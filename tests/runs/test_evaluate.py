@@ -72,7 +72,7 @@ def test_the_lines_for_people(classified: Evaluation):
     assert said[at + 1] == f"  {one.confidence:.1%} sure: {one.answer}, but it is {one.truth}  ({one.where})"
     assert said[at + 2].strip() == one.text
     assert len(said) == at + 1 + 2 * 5
-    assert not any("skipped" in line for line in said)
+    assert not any("skipped" in line or "too long" in line for line in said)
 
 
 def test_json_holds_the_same(classified: Evaluation):
@@ -127,6 +127,37 @@ def test_numbers_have_a_table_of_their_own(headed: Headed, labelled_files: Files
     row = json.loads((tmp_path / "said.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert row["truth"] == dict(zip(("height", "depth"), found.examples[0].target, strict=True))
     assert row["height"] == found.answers[0]["height"]
+
+
+def test_numbers_are_taken_by_the_names_of_their_columns(headed: Headed, labelled_files: Files, tmp_path: Path):
+    predictor, file = load(headed(NUMBERS), "cpu"), labelled_files("regress", 40)
+    found = {
+        order: evaluate(predictor, [file], DataPart(label=order))
+        for order in (("height", "depth"), ("depth", "height"), ())
+    }
+    for one in found.values():
+        assert one.report.scores == found["height", "depth"].report.scores
+        assert all(example.target[0] > 900 > example.target[1] for example in one.examples)
+    with pytest.raises(
+        UserError, match=r"csv:2: 1 of the 2 \(height, depth\) numbers that the model gives; name each"
+    ):
+        evaluate(predictor, [file], DataPart(label=("depth",)))
+    rows = [json.dumps({"text": f"the mill {n}", "labels": [1000.0 + n, n]}) for n in range(9)]
+    (tmp_path / "lists.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    unnamed = load(headed(Head(task="regress", labels=("number 1", "number 2"))), "cpu")
+    assert evaluate(unnamed, [tmp_path / "lists.jsonl"], DataPart()).examples[3].target == (1003.0, 3.0)
+
+
+@pytest.mark.parametrize(("pairs", "kind", "said"), [(True, "classify", "one text"), (False, "pairs", "a pair of")])
+def test_pairs_and_single_texts_are_not_taken_for_each_other(
+    headed: Headed, labelled_files: Files, pairs: bool, kind: str, said: str
+):
+    labels = ("bad", "good") if kind == "classify" else ("0", "1")
+    predictor, file = load(headed(Head(task="classify", labels=labels, pairs=pairs)), "cpu"), labelled_files(kind, 40)
+    with pytest.raises(UserError, match=rf"sv:2: {said}.*, but the model was trained on"):
+        evaluate(predictor, [file], DataPart())
+    either = load(headed(Head(task="classify", labels=labels)), "cpu")  # of which nobody knows
+    assert len(evaluate(either, [file], DataPart()).examples) == 40
 
 
 def test_several_labels(headed: Headed, labelled_files: Files, tmp_path: Path):
@@ -210,8 +241,9 @@ def test_long_texts_are_refused_or_cut(headed: Headed, tmp_path: Path):
     predictor = load(headed(CLASSES), "cpu")
     with pytest.raises(UserError, match=r"data\.csv:2: 20,002 tokens, of which 48 can be read"):
         evaluate(predictor, [file], DataPart())
-    cut = evaluate(predictor, [file], DataPart(), truncate=True, worst=9)
+    cut = evaluate(predictor, [file], DataPart(truncate=True), worst=9)
     assert len(cut.examples) == 2
+    assert lines(cut)[:2] == ["2 examples", "1 text is too long; only the beginning is read"]
     assert all(len(one.text) <= 150 for one in cut.mistakes)
 
 

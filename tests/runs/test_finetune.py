@@ -415,6 +415,72 @@ def test_other_labels_or_another_pool_begin_with_a_new_head(
         assert torch.equal(changed.state_dict()[table], load_model(old).state_dict()[table])
 
 
+def test_a_head_that_cannot_be_used_is_told(
+    tmp_path: Path, trained: Callable[[str], Path], labelled_files: Files, encoder: Path
+):
+    recipe = recipe_of(trained("classify"), labelled_files("classify", 100), "classify")
+    same = Head(task="classify", labels=("bad", "good"))
+    other = Head(task="classify", labels=("bad", "worse"))
+    told = "the model's head is for another task, other labels or another --pool: a new one is trained"
+    for start_from, head, pool, expected in (
+        (trained("classify"), same, "cls", []),
+        (trained("classify"), other, "cls", [told]),
+        (trained("classify"), same, "mean", [told]),
+        (encoder, other, "cls", []),  # which has no head
+    ):
+        said: list[str] = []
+        start.build(replace(recipe, start_from=str(start_from), head=HeadPart(pool=pool)), head, say=said.append)
+        assert said == expected
+
+
+def test_the_pool_is_the_models_own_unless_said(
+    tmp_path: Path, trained: Callable[[str], Path], labelled_files: Files, capsys: pytest.CaptureFixture
+):
+    recipe = recipe_of(trained("mean"), labelled_files("classify", 100), "classify", learning__epochs=1)
+    capsys.readouterr()
+    go(recipe, tmp_path / "own")
+    assert load_model(tmp_path / "own").config.pool == "mean"
+    assert "a new one is trained" not in capsys.readouterr().out
+    go(replace(recipe, head=HeadPart(pool="cls")), tmp_path / "cls")
+    assert load_model(tmp_path / "cls").config.pool == "cls"
+    assert "a new one is trained" in capsys.readouterr().out
+
+
+def test_a_length_is_kept_and_read(tmp_path: Path, encoder: Path, labelled_files: Files):
+    file = labelled_files("classify", 100)
+    go(recipe_of(encoder, file, "classify", data__length=8, data__truncate=True, learning__epochs=1), tmp_path)
+    predictor = load(tmp_path, "cpu")
+    assert predictor.head == Head(task="classify", labels=("bad", "good"), length=8, pairs=False)
+    assert predictor.classify("the mill is fine and kind")  # 8 with [CLS] and [SEP]
+    with pytest.raises(UserError, match="9 tokens, of which 8 can be read"):
+        predictor.classify("the mill is fine and kind .")
+
+
+@pytest.mark.parametrize("train", ["pairs", "singles"])
+def test_what_is_evaluated_on_must_be_pairs_like_what_is_learned_on(
+    tmp_path: Path, encoder: Path, labelled_files: Files, train: str
+):
+    pairs, single = labelled_files("pairs", 60), tmp_path / "singles.csv"
+    single.write_text("text,label\n" + "the mill,0\na river,1\n" * 9, encoding="utf-8")
+    files = (pairs, single) if train == "pairs" else (single, pairs)
+    recipe = recipe_of(encoder, files[0], "classify", dev=str(files[1]))
+    with pytest.raises(UserError, match="one of the training data and --dev holds pairs of texts and the other"):
+        go(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_cut_to_evaluate_on_is_told(
+    tmp_path: Path, encoder: Path, labelled_files: Files, capsys: pytest.CaptureFixture
+):
+    dev = tmp_path / "dev.csv"
+    dev.write_text(f"text,label\n{'mill ' * 60},good\nthe mill,bad\n", encoding="utf-8")
+    recipe = recipe_of(encoder, labelled_files("classify", 60), "classify", dev=str(dev), learning__epochs=1)
+    go(replace(recipe, data=DataPart(truncate=True)), tmp_path / "out")
+    said = capsys.readouterr().out
+    assert "to evaluate on, 1 text is too long; only the beginning is read\n" in said
+    assert said.count("too long") == 1  # nothing that is learned on is
+
+
 def test_dropout_is_the_models_own_unless_said(encoder: Path, labelled_files: Files):
     recipe = recipe_of(encoder, labelled_files("classify", 100), "classify", learning=LearningPart())
     head = Head(task="classify", labels=("a", "b"))

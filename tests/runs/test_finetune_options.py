@@ -98,7 +98,7 @@ def test_what_may_be_asked_together(changes: dict[str, Any]):
 )
 def test_fewer_examples_are_gone_through_more_often(examples: int, epochs: int, batch: int):
     assert usual_epochs(examples) == epochs
-    made = resolved(GOOD, task="classify", examples=examples, dim=128)
+    made = resolved(GOOD, task="classify", examples=examples, dim=128, pool="cls")
     assert (made.learning.epochs, made.learning.batch, made.learning.evaluations) == (epochs, batch, epochs)
 
 
@@ -107,22 +107,23 @@ def test_fewer_examples_are_gone_through_more_often(examples: int, epochs: int, 
 )
 def test_wider_models_learn_slower(dim: int, rate: float):
     assert usual_rate(dim) == rate
-    assert resolved(GOOD, task="classify", examples=100, dim=dim).learning.lr == rate
+    assert resolved(GOOD, task="classify", examples=100, dim=dim, pool="cls").learning.lr == rate
 
 
 def test_what_was_said_is_kept():
     said = replace(
         GOOD,
-        head=HeadPart(metric="matthews"),
+        head=HeadPart(metric="matthews", pool="cls"),
         learning=LearningPart(epochs=7, batch=5, lr=0.5, evaluations=3),
     )
-    assert resolved(said, task="classify", examples=100, dim=128) == said
+    assert resolved(said, task="classify", examples=100, dim=128, pool="cls") == said
 
 
 @pytest.mark.parametrize(
     ("task", "usual"),
     [
         ("classify", "accuracy"),
+        ("binary", "accuracy"),
         ("multilabel", "micro_f1"),
         ("regress", "pearson"),
         ("tag", "f1"),
@@ -131,12 +132,33 @@ def test_what_was_said_is_kept():
     ],
 )
 def test_the_usual_metric_of_each_task(task: str, usual: str):
-    assert resolved(GOOD, task=task, examples=100, dim=128).head.metric == usual
+    assert resolved(GOOD, task=task, examples=100, dim=128, pool="cls").head.metric == usual
     for metric in METRICS[task]:
         asked = replace(GOOD, head=HeadPart(metric=metric))
-        assert resolved(asked, task=task, examples=100, dim=128).head.metric == metric
+        assert resolved(asked, task=task, examples=100, dim=128, pool="cls").head.metric == metric
     with pytest.raises(UserError, match=f"metric 'bleu' is not one of this task; choose from {usual}"):
-        resolved(replace(GOOD, head=HeadPart(metric="bleu")), task=task, examples=100, dim=128)
+        resolved(replace(GOOD, head=HeadPart(metric="bleu")), task=task, examples=100, dim=128, pool="cls")
+
+
+def test_f1_is_of_two_classes():
+    asked = replace(GOOD, head=HeadPart(metric="f1"))
+    assert resolved(asked, task="binary", examples=100, dim=128, pool="cls").head.metric == "f1"
+    with pytest.raises(UserError, match="metric 'f1' is not one of this task; choose from accuracy, macro_f1, matth"):
+        resolved(asked, task="classify", examples=100, dim=128, pool="cls")
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "own", "pool"),
+    [
+        ("classify", None, "mean", "mean"),
+        ("regress", None, "cls", "cls"),
+        ("classify", "cls", "mean", "cls"),
+        ("tag", None, "mean", None),  # where nothing is pooled
+    ],
+)
+def test_what_is_pooled_is_what_the_model_pools(task: Any, said: Any, own: str, pool: str | None):
+    recipe = replace(GOOD, task=task, head=HeadPart(pool=said))
+    assert resolved(recipe, task=task, examples=100, dim=128, pool=own).head.pool == pool
 
 
 def test_errors_are_better_when_lower():

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -107,10 +108,11 @@ def test_the_positions_of_a_model_are_drawn(tmp_path: Path, model: Bert | BertFo
 @pytest.mark.parametrize(
     ("model", "heads", "pooler"),
     [
-        (BertForPretraining(CONFIG), "masked words, next sentence", "yes"),
+        (BertForPretraining(CONFIG), "masked words, next sentence", "yes, reads [CLS]"),
         (BertForPretraining(CONFIG, nsp=False), "masked words", "no"),
-        (BertForPretraining(CONFIG, mlm=False), "next sentence", "yes"),
-        (Bert(CONFIG), "none: an encoder alone", "yes"),
+        (BertForPretraining(CONFIG, mlm=False), "next sentence", "yes, reads [CLS]"),
+        (Bert(CONFIG), "none: an encoder alone", "yes, reads [CLS]"),
+        (Bert(replace(CONFIG, pool="mean")), "none: an encoder alone", "yes, reads the mean of all states"),
         (Bert(CONFIG, pooler=False), "none: an encoder alone", "no"),
     ],
 )
@@ -123,6 +125,18 @@ def test_what_a_folder_holds(tmp_path: Path, model: Bert | BertForPretraining, h
     assert said["reads"] == "17 tokens at most, 2 segments"
     assert "has no tokenizer" in said["tokenizer"]
     assert "trained on" not in said
+
+
+def test_an_encoder_within_a_folder(tmp_path: Path):
+    save_model(Bert(CONFIG), tmp_path / "0_Transformer")
+    wordpiece.save(wordpiece.train(lambda: ["a cat and a dog sat"] * 3, 23), tmp_path / "0_Transformer")
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}', encoding="utf-8")
+    modules = [{"type": "x.Transformer", "path": "0_Transformer"}, {"type": "x.Pooling", "path": "1_Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    said = dict(info.describe(tmp_path))
+    assert said["model"] == "BERT of its own size: 3 layers, 10 wide, 2 heads"
+    assert said["tokenizer"].startswith("23 tokens")
 
 
 def test_parameters_by_hand(tmp_path: Path):

@@ -108,6 +108,57 @@ def test_words_that_are_there_already_are_taken_as_they_are(
     assert [row["words"] for row in rows] == sentences
 
 
+def test_words_are_known_by_their_tags(predictors: dict[str, Predictor], labelled_files: Files, tmp_path: Path):
+    content = labelled_files("conll", 40).read_text("utf-8")
+    sentences = [json.loads(line)["tokens"] for line in labelled_files("tags", 40).read_text("utf-8").splitlines()]
+    source = tmp_path / "words.txt"
+    source.write_text(f"\n{content}", encoding="utf-8")
+    rows = [json.loads(line) for line in said(tmp_path / "words", predictors["tag"], source)]
+    assert [row["words"] for row in rows] == sentences
+    source.write_text("anna\tlives\n", encoding="utf-8")  # a tab, but no tag of the model behind it
+    assert [json.loads(line)["words"] for line in said(tmp_path / "text", predictors["tag"], source)] == [
+        ["anna", "lives"]
+    ]
+
+
+def test_a_column_of_words_in_any_case(predictors: dict[str, Predictor], tmp_path: Path):
+    source = tmp_path / "words.jsonl"
+    source.write_text('{"Tokens": ["anna.b", "lives"]}\n', encoding="utf-8")
+    (line,) = said(tmp_path / "out", predictors["tag"], source)
+    assert json.loads(line)["words"] == ["anna.b", "lives"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("words.txt", b"an\xffna\tO\n"), ("words.jsonl", b'{"tokens": ["an\xffna"]}\n'), ("text.txt", b"an\xffna\n")],
+)
+def test_bytes_that_are_no_text_are_replaced_where_tags_are_asked_for(
+    predictors: dict[str, Predictor], tmp_path: Path, name: str, content: bytes
+):
+    source = tmp_path / name
+    source.write_bytes(content)
+    with pytest.raises(UserError, match="byte 0xff is not UTF-8"):
+        predict(predictors["tag"], source, tmp_path / "out", "jsonl", asking())
+    (line,) = said(tmp_path / "out", predictors["tag"], source, errors="replace")
+    assert "".join(json.loads(line)["words"]).startswith("an")
+
+
+def test_who_only_asks_may_ask_twice(predictors: dict[str, Predictor], tmp_path: Path):
+    source = tmp_path / "asked.jsonl"
+    row = json.dumps({"id": "a", "question": "who ?", "context": "anna lives in oslo ."})
+    source.write_text(f"{row}\n{row}\n", encoding="utf-8")
+    first, second = said(tmp_path / "out", predictors["answer"], source)
+    assert first == second
+
+
+def test_pairs_and_single_texts_are_not_taken_for_each_other(headed: Headed, labelled_files: Files, tmp_path: Path):
+    predictor = load(headed(Head(task="classify", labels=("0", "1"), pairs=True)), "cpu")
+    assert len(said(tmp_path / "out", predictor, labelled_files("pairs", 40))) == 40
+    source = labelled_files("classify", 40)
+    with pytest.raises(UserError, match=r"csv:2: one text, but the model was trained on pairs; name both columns"):
+        predict(predictor, source, None, "jsonl", asking())
+
+
 def test_answers(predictors: dict[str, Predictor], labelled_files: Files, tmp_path: Path):
     file = labelled_files("answer", 40)
     asked = [one for part in json.loads(file.read_text("utf-8"))["data"] for one in part["paragraphs"]]
@@ -166,7 +217,9 @@ def test_bad_rows_keep_their_place(predictors: dict[str, Predictor], tmp_path: P
 def test_cut_texts_are_answered(predictors: dict[str, Predictor], tmp_path: Path):
     source = tmp_path / "texts.txt"
     source.write_text("mill " * 60 + "\n", encoding="utf-8")
-    (row,) = [json.loads(line) for line in said(tmp_path / "out", predictors["classify"], source, truncate=True)]
+    remark = predict(predictors["classify"], source, tmp_path / "out", "jsonl", asking(truncate=True))
+    assert remark == "1 text is too long; only the beginning is read"
+    (row,) = [json.loads(line) for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()]
     assert row["probability"] == pytest.approx(predictors["classify"].classify("mill " * 46).probability)
 
 

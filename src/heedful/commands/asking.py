@@ -62,7 +62,7 @@ def predict(
     model: Model,
     file: Annotated[Positional[str], arg(metavar="FILE|-")] = "-",
     out: Annotated[Path | None, optional(metavar="FILE")] = None,
-    format: Literal["jsonl", "tsv"] = "jsonl",  # noqa: A002
+    format: Annotated[Literal["jsonl", "tsv"] | None, optional(metavar="jsonl|tsv")] = None,  # noqa: A002
     text: Column = None,
     pair: Column = None,
     all: Flag = False,  # noqa: A002
@@ -82,7 +82,7 @@ def predict(
         model: A model folder.
         file: Texts: one a line, or csv, tsv, jsonl, parquet; words as CoNLL; questions as SQuAD json or jsonl.
         out: Where the answers go (standard output by default), one line a text, in the order of the texts.
-        format: How they are written.
+        format: How they are written (by default as --out ends, else jsonl).
         text: Column of the text. Found by itself when its name is usual.
         pair: Column of the second text, for pairs.
         all: The probabilities of every label too.
@@ -110,8 +110,11 @@ def predict(
         every=all,
         echo=echo,
     )
+    form = format or ("tsv" if out is not None and out.suffix == ".tsv" else "jsonl")
+    if form == "tsv" and n_best > 1:
+        raise UserError("a line of tsv holds one answer; leave --n-best out, or write jsonl")
     source = None if file == "-" else _file(file)
-    if remark := run(load(model, device, engine=engine, int8=int8), source, out, format, asking):
+    if remark := run(load(model, device, engine=engine, int8=int8), source, out, form, asking):
         warn(remark)
 
 

@@ -177,6 +177,10 @@ def read_document(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
+    if not path.is_file() and (folder / "heedful.toml").is_file():
+        raise UserError(
+            f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on with it"
+        )
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
     try:

@@ -62,10 +62,12 @@ class Answers:
             self.length,
             self.overlap,
         )
-        return [
-            Asked(one.context, windows) if windows else no_room(one.where, self.length)
-            for one, windows in zip(examples, found, strict=True)
-        ]
+        return [self._prepared(one, windows) for one, windows in zip(examples, found, strict=True)]
+
+    def _prepared(self, one: QuestionExample, windows: list[QuestionWindow]) -> Asked | Flaw:
+        if not one.question.strip() or not one.context.strip():
+            return Flaw(one.where, "the question or its context is empty; write something in it")
+        return Asked(one.context, windows) if windows else no_room(one.where, self.length)
 
     def answer(self, prepared: Sequence[Asked]) -> list[list[Answer]]:
         """The best answers, best first."""

@@ -239,6 +239,8 @@ class Predictor:
 
     def _texts(self, reader: Reader[Any, Any, Any], texts: Any) -> Any:
         alone = isinstance(texts, str) or _is_pair(texts)
+        if not alone and not isinstance(texts, Sequence):
+            raise UserError(f"{texts!r:.60} is neither a text nor a list of them")
         found = _all(reader, [_example(one) for one in ([texts] if alone else texts)])
         return found[0] if alone else found
 

@@ -97,7 +97,7 @@ def files(names: Sequence[str]) -> list[Path]:
 def split(examples: Sequence[Any], share: float | None) -> tuple[list[Any], list[Any]]:
     """Examples to train on and those held out, by content alone: whoever asks about one text stays on one side."""
     part = min(HELD_OUT, MOST_HELD_OUT / len(examples)) if share is None else share
-    sides = [held_out([_content(one)], part) for one in examples]
+    sides = [held_out([content(one)], part) for one in examples]
     training = [one for one, out in zip(examples, sides, strict=True) if not out]
     testing = [one for one, out in zip(examples, sides, strict=True) if out]
     if not training or not testing:
@@ -306,7 +306,8 @@ def _answers(
     return Dataset(inputs=inputs, targets=np.array(ends, np.int64).reshape(len(ends), 2))
 
 
-def _content(example: Any) -> str:
+def content(example: Any) -> str:
+    """What an example is about: its first text, its words, its context."""
     if isinstance(example, TagExample):
         return " ".join(example.words)
     return example.context if isinstance(example, QuestionExample) else example.text

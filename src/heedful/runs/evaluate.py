@@ -75,7 +75,8 @@ def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, wor
     if not examples:
         why = f": {told(skipped)}" if skipped else ""
         raise UserError(f"{', '.join(map(str, files))} holds no examples to evaluate on{why}")
-    mistakes = sorted(_mistakes(head, examples, found), key=lambda one: -one.confidence)[:worst]
+    ranked = sorted(_mistakes(head, examples, found), key=lambda one: -one.confidence)
+    mistakes = list({(one.text, one.answer): one for one in reversed(ranked)}.values())[::-1][:worst]  # each once
     report = measure(head, examples, found)
     return Evaluation(
         head=head,
@@ -126,7 +127,7 @@ def lines(result: Evaluation) -> list[str]:
         said += ["", "truth (down) taken for (across):", *_table([["", *result.head.labels], *rows])]
     if result.mistakes:
         said += ["", "worst mistakes:"]
-        unit = "off by {:.4g}" if result.head.task == "regress" else "{:.1%} sure"
+        unit = "off by {:,.4g}" if result.head.task == "regress" else "{:.1%} sure"
         for one in result.mistakes:
             said.append(f"  {unit.format(one.confidence)}: {one.answer}, but it is {one.truth}  ({one.where})")
             said.append(f"      {one.text}")
@@ -177,7 +178,7 @@ def _mistakes(head: Head, examples: Sequence[Any], found: Sequence[Any]) -> list
             case "regress":
                 numbers = np.array(list(answer.values()))
                 off = float(np.abs(numbers - example.target).max())
-                given, truth = (", ".join(f"{n:.4g}" for n in one) for one in (numbers, example.target))
+                given, truth = (", ".join(f"{n:,.6g}" for n in one) for one in (numbers, example.target))
                 mistakes.append(_mistake(example, truth, given, off))
             case "tag":
                 triples = zip(example.tags, answer.tags, answer.probabilities, strict=True)

@@ -22,6 +22,8 @@ FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
 def require_free(out: Path) -> None:
     """Refuse a folder that holds anything."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
+            raise UserError(f"{out} already holds a model; choose another --out")
         if (out / RUN_FILE).is_file():
             raise UserError(f"{out} already holds a run; go on with --resume, or choose another --out")
         raise UserError(f"{out} exists and is not empty; choose another --out")

@@ -58,14 +58,17 @@ class Judge:
         return measure(self.material.head, self.examples, answers).scores
 
     def look(self, step: int) -> Metrics:
-        """Evaluate, and keep the weights if they are the best so far."""
+        """Evaluate, and keep the weights if none were better so far.
+
+        Of equals the last is kept: on few examples many tie, and who has learned longer is surer of itself.
+        """
         now = self.scores()
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        if not self.best or sign * now[self.metric] > sign * self.best[self.metric]:
-            self.best, self.best_step, self.stale = now, step, 0
+        gain = sign * (now[self.metric] - self.best[self.metric]) if self.best else 1.0
+        self.stale = 0 if gain > 0 else self.stale + 1
+        if gain >= 0:
+            self.best, self.best_step = now, step
             self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        else:
-            self.stale += 1
         return now
 
 

@@ -23,6 +23,9 @@ from heedful.runs.finetune_options import (
 )
 from heedful.train.log import Log
 
+FEW = 50
+"""Examples to evaluate on of which one more or less right is more than chance."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
@@ -64,6 +67,7 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
         log.note(f"held out {len(dev):,} of {len(dev) + len(examples):,} examples to evaluate on: there is no --dev")
     if head.reads_sequence and dataset.reads_pairs(dev) != head.pairs:
         raise UserError("one of the training data and --dev holds pairs of texts and the other single texts")
+    _warn_of_dev(log, examples, dev)
     scaling = dataset.scale(examples) if task == "regress" else None
     training = dataset.prepare(
         head,
@@ -116,6 +120,14 @@ def _refused(flaw: Flaw, skip: bool) -> list[Flaw]:
     if not skip:
         raise UserError(str(flaw))
     return [flaw]
+
+
+def _warn_of_dev(log: Log, examples: list[Any], dev: list[Any]) -> None:
+    seen = {dataset.content(one) for one in examples}
+    if both := sum(dataset.content(one) in seen for one in dev):
+        log.note(f"{both:,} of the {len(dev):,} examples to evaluate on are in the training data too")
+    if len(dev) < FEW:
+        log.note(f"there are only {len(dev)} examples to evaluate on; --dev FILE with more would tell better")
 
 
 def _tell(log: Log, head: Head, training: Dataset, examples: int, skipped: list[Flaw]) -> None:

@@ -32,7 +32,8 @@ def reporter(plan: Plan, log: Log) -> Callable[[Progress, Metrics], None]:
         pace = (latest - then) / (done - old) if done > old else now.elapsed / done  # of late: machines have moods
         left = (1 - done) * pace if plan.budget is None else max(0.0, plan.budget - now.elapsed)
         log.metrics("train", now.step, {**metrics, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.progress(done, now.step, {**metrics, "left": left})
+        guess = {"left": left} if len(recent) > 1 else {}  # the first step says nothing of the others
+        log.progress(done, now.step, {**metrics, **guess})
 
     return report
 

@@ -21,8 +21,9 @@ from heedful.data.columns import Columns
 from heedful.data.flaws import Flaw
 from heedful.data.labelled import TextExample, texts
 from heedful.data.lines import Errors
-from heedful.durable import new_file, write_file
+from heedful.durable import file_digest, new_file, write_file
 from heedful.errors import UserError
+from heedful.formats.sentence_transformers import read_pooling
 from heedful.predict.engine import Pool
 from heedful.predict.predictor import Predictor
 from heedful.predict.reading import answers
@@ -78,6 +79,7 @@ def embed(
         described(out).unlink(missing_ok=True)
     about = {
         "model": predictor.origin,
+        "weights": _weights(predictor),
         "pool": reader.pool,
         "normalised": reader.normalise,
         "dim": dim,
@@ -115,6 +117,8 @@ def search(
     about = _about(vectors) if vectors is not None else {}
     if pool is not None and about.get("pool", pool) != pool:
         raise UserError(f"{vectors} was made with pool {about['pool']}, not {pool}; leave --pool out, or {AGAIN}")
+    if about.get("weights") is not None and _weights(predictor) not in (None, about["weights"]):
+        raise UserError(f"{vectors} was made by another model ({about['model']}); {AGAIN}")
     reader = predictor.vectors(about.get("pool", pool), True, truncate)
     asked = predictor.embed(list(queries), pool=reader.pool, normalise=True, truncate=truncate)
     best = Best(asked, top)
@@ -137,6 +141,12 @@ def search(
         [Hit(row + 1, kept[row].where, _shown(kept[row]), score) for score, row in zip(scores, rows, strict=True)]
         for scores, rows in best.ranked()
     ]
+
+
+def _weights(predictor: Predictor) -> str | None:
+    """Tells one model from another: the SHA-256 of its weights."""
+    path = read_pooling(Path(predictor.origin))[0] / "model.safetensors"
+    return file_digest(path) if path.is_file() else None
 
 
 def described(vectors: Path) -> Path:

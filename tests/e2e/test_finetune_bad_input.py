@@ -264,7 +264,7 @@ def test_what_cannot_be_resumed(command: Command, encoder: Path, labelled_files:
     command.goes_on(*made)
     said = command.fails("finetune", "--resume", "--out", out)
     assert said == f"the run in {out} is complete; to go on training its model, start a new one with MODEL {out}"
-    assert "already holds a run; go on with --resume" in command.fails(*made)
+    assert command.fails(*made) == f"{out} already holds a model; choose another --out"
 
 
 CLASSES = Head(task="classify", labels=("bad", "good"))

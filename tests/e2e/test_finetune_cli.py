@@ -58,6 +58,7 @@ def test_what_a_run_says(tmp_path: Path, encoder: Path, labelled_files: Files, c
     said = run(capsys, "finetune", encoder, labelled_files("classify", 100), *at(tmp_path / "out"), *SMALL)
     assert re.fullmatch(r"held out \d+ of 100 examples to evaluate on: there is no --dev", said[0])
     assert said[1] == "2 labels: bad, good"
+    assert re.fullmatch(r"there are only \d+ examples to evaluate on; .*--dev FILE.*", said[2])
     assert sum(line.startswith("epoch ") for line in said) == 6
     assert said[-2].startswith("best, after epoch ")
     assert said[-1] == f"saved {tmp_path / 'out'}"

@@ -95,13 +95,13 @@ def heedful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def told(folder: Path) -> list[tuple[str, int, float]]:
     """What metrics.jsonl says, without the times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [(line["kind"], line["step"], line.get("loss", line.get("accuracy", 0.0))) for line in lines]
+    return [(line["kind"], line["step"], line.get("loss", line.get("pearson", 0.0))) for line in lines]
 
 
 @pytest.fixture(scope="module")
 def command(encoder: Path, labelled_files: Callable[..., Path]) -> list[str | Path]:
-    dev = labelled_files("classify", 40, 1)
-    return ["finetune", encoder, labelled_files("classify", 60), "--task", "classify", "--dev", dev, *SMALL]
+    files = labelled_files("regress", 60), "--dev", labelled_files("regress", 40, 1)
+    return ["finetune", encoder, *files, "--task", "regress", "--label", "height", *SMALL]
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,7 @@ def test_numbers_have_a_table_of_their_own(headed: Headed, labelled_files: Files
         for example, answer in zip(found.examples, found.answers, strict=True)
     ]
     assert [one.confidence for one in found.mistakes] == pytest.approx(sorted(off, reverse=True)[:5])
-    assert f"  off by {max(off):.4g}: " in "\n".join(said)
+    assert f"  off by {max(off):,.4g}: " in "\n".join(said)
     assert as_json(found)["targets"].keys() == {"height", "depth"}
     assert as_json(found)["confusion"] is None
     write_predictions(found, tmp_path / "said.jsonl")

@@ -182,7 +182,7 @@ def test_without_dev_a_part_is_held_out_and_that_is_said(
     ("task", "kind", "metric", "values", "best"),
     [
         ("classify", "classify", "accuracy", [0.3, 0.8, 0.5, 0.2], 1),
-        ("classify", "classify", "macro_f1", [0.3, 0.8, 0.8, 0.2], 1),  # of two as good, the first
+        ("classify", "classify", "macro_f1", [0.3, 0.8, 0.8, 0.2], 2),  # of two as good, the last
         ("regress", "regress", "rmse", [5.0, 7.0, 2.0, 4.0], 2),  # less is better
         ("regress", "regress", "pearson", [-0.9, -0.1, -0.5, -0.8], 1),
     ],

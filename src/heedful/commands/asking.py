@@ -116,6 +116,8 @@ def predict(
     source = None if file == "-" else _file(file)
     if remark := run(load(model, device, engine=engine, int8=int8), source, out, form, asking):
         warn(remark)
+    if out is not None:
+        say(f"wrote {out}")
 
 
 def evaluate(

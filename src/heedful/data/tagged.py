@@ -34,10 +34,8 @@ def examples(file: Path, *, errors: Errors = "strict", required: bool = True) ->
     """The sentences of a file. If tags are not `required`, None stands for tags that are not there."""
     if is_table(file) and kind(file)[0] in (".jsonl", ".parquet"):
         return _table(file, errors, required)
-    if ending(file) == ".csv":
-        raise UserError(
-            f"{file} is a table of texts; words with tags come as CoNLL (a word, a tab, its tag) or jsonl"
-        )
+    if kind(file)[0] == ".csv":
+        raise UserError(f"{file} is a table; words with tags come as CoNLL (a word, a tab, its tag) or as jsonl")
     return _conll(file, errors, required)
 
 

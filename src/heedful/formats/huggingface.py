@@ -178,9 +178,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
     if not path.is_file() and (folder / "heedful.toml").is_file():
-        raise UserError(
-            f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on with it"
-        )
+        raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
     try:

@@ -75,8 +75,7 @@ def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, wor
     if not examples:
         why = f": {told(skipped)}" if skipped else ""
         raise UserError(f"{', '.join(map(str, files))} holds no examples to evaluate on{why}")
-    ranked = sorted(_mistakes(head, examples, found), key=lambda one: -one.confidence)
-    mistakes = list({(one.text, one.answer): one for one in reversed(ranked)}.values())[::-1][:worst]  # each once
+    mistakes = sorted(_mistakes(head, examples, found), key=lambda one: -one.confidence)[:worst]
     report = measure(head, examples, found)
     return Evaluation(
         head=head,

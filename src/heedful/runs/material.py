@@ -67,7 +67,6 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
         log.note(f"held out {len(dev):,} of {len(dev) + len(examples):,} examples to evaluate on: there is no --dev")
     if head.reads_sequence and dataset.reads_pairs(dev) != head.pairs:
         raise UserError("one of the training data and --dev holds pairs of texts and the other single texts")
-    _warn_of_dev(log, examples, dev)
     scaling = dataset.scale(examples) if task == "regress" else None
     training = dataset.prepare(
         head,
@@ -81,6 +80,7 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
     if not training.inputs:
         raise UserError(f"every example was skipped, so nothing is left to learn from{because(skipped)}")
     _tell(log, head, training, len(examples), skipped)
+    _warn_of_dev(log, examples, dev)
     kind = task
     if task == "tag" and scheme(head.labels) == "plain":
         kind = "plain"

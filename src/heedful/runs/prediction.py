@@ -89,8 +89,6 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
         remarks.append(cut)
     if not written:
         remarks.append("there was nothing to read")
-    elif out is not None:
-        remarks.insert(0, f"wrote {out}")
     return "; ".join(remarks) or None
 
 

@@ -53,7 +53,7 @@ def test_sentences_between_blank_lines(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["a.bio", "a.txt", "a.tsv", "a.csv", "a", "a.ner.gz"])
+@pytest.mark.parametrize("name", ["a.bio", "a.txt", "a.tsv", "a", "a.ner.gz"])
 def test_names_and_packings(tmp_path, name):
     data = b"Anna O\r\n\r\nsings O\r\n"
     file = write(tmp_path / name, gzip.compress(data) if name.endswith(".gz") else data)

@@ -272,7 +272,7 @@ def test_a_pickle_never_runs(command: Command, good: Path):
 def test_a_folder_that_holds_another_run(command: Command, good: Path):
     before = contents(good / "model")
     said = command.fails(*command.pretrain(good / "text.txt", "--vocab-size", "300", out=good / "model"))
-    assert "already holds a run; go on with --resume, or choose another --out" in said
+    assert "already holds a model; choose another --out" in said
     said = command.fails("pretrain", "--resume", "--out", good / "model", "--seed", "7")
     assert "is complete; to go on training its model, use --from" in said
     command.text(before["heedful.toml"], "heedful.toml")

@@ -241,7 +241,7 @@ def test_a_file_of_another_kind(command: Command, encoder: Path, labelled_files:
         ("answer", "classify", "is JSON as a whole; write one object a line and name it .jsonl"),
         ("conll", "classify", "is not a table, hence has no labels; give a file that ends in .jsonl .csv .tsv"),
         ("classify", "answer", "holds no questions; give SQuAD's .json, or .jsonl or .parquet with one a row"),
-        ("classify", "tag", ":1: 'text,label' has no tag; write token and tag, parted by a tab"),
+        ("classify", "tag", "is a table; words with tags come as CoNLL (a word, a tab, its tag) or as jsonl"),
         ("classify", "regress", ":2: the label is 'bad', not a finite number; write one"),
     ):
         assert said in command.fails(*command.finetune(encoder, labelled_files(kind, 60), task))

@@ -151,8 +151,11 @@ def test_predict_answers_files_and_standard_input(
     texts = [line.rpartition(",")[0] for line in file.read_text(encoding="utf-8").splitlines()[1:]]
     assert [row["text"] for row in rows] == texts
     assert rows[0]["probabilities"].keys() == {"bad", "good"}
-    assert run(capsys, "predict", classifier, file, "--echo", "--all", "--out", tmp_path / "said.jsonl") == []
-    assert (tmp_path / "said.jsonl").read_text(encoding="utf-8").splitlines() == said
+    out = tmp_path / "said.jsonl"
+    assert run(capsys, "predict", classifier, file, "--echo", "--all", "--out", out) == [f"wrote {out}"]
+    assert out.read_text(encoding="utf-8").splitlines() == said
+    run(capsys, "predict", classifier, file, "--out", tmp_path / "said.tsv")
+    assert (tmp_path / "said.tsv").read_text(encoding="utf-8").startswith("label\tprobability\n")
     done = subprocess.run(
         [sys.executable, "-m", "heedful", "predict", str(classifier), "--device", "cpu", "--skip-bad"],
         input="\n".join([texts[0], "", texts[1]]) + "\n",

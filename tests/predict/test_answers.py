@@ -210,9 +210,11 @@ def test_the_empty_answer_is_one_of_the_best(of_words: Tokenizer):
     assert [one.probability for one in found[:3]] == pytest.approx((powers / powers.sum()).tolist(), abs=1e-6)
 
 
-def test_an_empty_context_has_the_empty_answer(of_words: Tokenizer):
-    found, _ = ask(of_words, "", lambda _, tokens: np.zeros((tokens, 2)), n_best=3)
-    assert found == [Answer("", 0, 0, 1.0)]
+@pytest.mark.parametrize(("question", "context"), [(QUESTION, " "), ("", "w1 w2")])
+def test_what_is_empty_is_no_question(of_words: Tokenizer, question: str, context: str):
+    reader = Answers(engine=Told([]), tokenizer=of_words, length=37, overlap=3)
+    (flaw,) = reader.prepare([example(question, context)])
+    assert str(flaw) == "x: the question or its context is empty; write something in it"
 
 
 @settings(max_examples=150, deadline=None)

@@ -266,7 +266,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(home: Path, tmp_path: Path
 
 def test_a_folder_in_use_is_refused_and_left_alone(home: Path, tmp_path: Path):
     before = weights(home / "first")
-    with pytest.raises(UserError, match="already holds a run; go on with --resume, or choose another --out"):
+    with pytest.raises(UserError, match="already holds a model; choose another --out"):
         go(home, home / "first")
     assert weights(home / "first") == before
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")

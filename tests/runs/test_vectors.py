@@ -131,7 +131,14 @@ def test_a_vector_for_every_text(predictor, file, tmp_path, pool, normalise):
         np.testing.assert_allclose(row, predictor.embed(text, pool=pool, normalise=normalise), atol=1e-5)
     about = json.loads((tmp_path / "new" / "vectors.npy.json").read_text(encoding="utf-8"))
     digest = about.pop("texts")
-    assert about == {"model": "models/one", "pool": pool, "normalised": normalise, "dim": 26, "rows": 7}
+    assert about == {
+        "model": "models/one",
+        "weights": None,
+        "pool": pool,
+        "normalised": normalise,
+        "dim": 26,
+        "rows": 7,
+    }
     assert re.fullmatch("[0-9a-f]{64}", digest)
     assert sorted(path.name for path in out.parent.iterdir()) == ["vectors.npy", "vectors.npy.json"]
 

@@ -17,7 +17,7 @@ from heedful.data.inputs import Input
 from heedful.data.labelled import TextExample
 from heedful.data.tokenizer import MASK, Tokenizer
 from heedful.models.bert import BertForPretraining
-from heedful.nn.layout import Packed
+from heedful.tasks.scoring import layout, on_device
 
 BATCH_TOKENS = 8192
 
@@ -91,9 +91,8 @@ def word_probabilities(
     model.eval()
     device = next(model.parameters()).device
     inputs = collate(batch)
-    packed = Packed.from_offsets(torch.from_numpy(inputs.offsets).to(device), inputs.longest, len(inputs.ids))
     logits = model(
-        torch.from_numpy(inputs.ids).to(device), packed=packed, positions=torch.from_numpy(positions).to(device)
+        on_device(inputs.ids, device), packed=layout(inputs, device), positions=on_device(positions, device)
     ).mlm_logits
     probabilities = logits.float().softmax(-1).cpu()[:, : tokenizer.vocab_size]
     probabilities[:, torch.from_numpy(tokenizer.special)] = 0.0

@@ -20,6 +20,7 @@ from heedful.formats.huggingface import Model
 from heedful.models.bert import Bert
 from heedful.models.heads import BertForTask, Head
 from heedful.nn.layout import Packed
+from heedful.tasks.scoring import layout, on_device
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 """The most tokens of a batch: few enough to stay in a CPU's cache, many enough to keep a GPU busy."""
@@ -84,13 +85,13 @@ class TorchEngine:
         found: list[np.ndarray] = [np.empty(0)] * len(inputs)
         for chosen in by_length([len(one.ids) for one in inputs], BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])):
             batch = collate([inputs[number] for number in chosen])
-            packed = Packed.from_offsets(torch.from_numpy(batch.offsets).to(device), batch.longest, len(batch.ids))
+            packed = layout(batch, device)
             segments = None
             if batch.segments.any():
                 if self.encoder.config.segments < 2:
                     raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
-                segments = torch.from_numpy(batch.segments).to(device)
-            answers = run(batch, torch.from_numpy(batch.ids).to(device), segments, packed)
+                segments = on_device(batch.segments, device)
+            answers = run(batch, on_device(batch.ids, device), segments, packed)
             for number, answer in zip(chosen, answers, strict=True):
                 found[number] = answer
         return found

@@ -313,6 +313,13 @@ def content(example: Any) -> str:
     return example.context if isinstance(example, QuestionExample) else example.text
 
 
+def whole(example: Any) -> tuple[str | None, ...]:
+    """All that is asked: both texts of a pair, the question with its context."""
+    if isinstance(example, QuestionExample):
+        return example.question, example.context
+    return (content(example), example.pair if isinstance(example, TextExample) else None)
+
+
 def _order(label: str) -> tuple[int, int, str]:
     """Numbers by size, then everything else by its letters; no two alike, so that the order is always the same."""
     return (0, int(label), label) if re.fullmatch(r"-?[0-9]{1,18}", label) else (1, 0, label)

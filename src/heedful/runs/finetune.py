@@ -19,12 +19,7 @@ from heedful.formats.huggingface import save_model
 from heedful.models.heads import BertForTask
 from heedful.runs import dataset
 from heedful.runs.device import Compute, choose
-from heedful.runs.finetune_options import (
-    FinetuneOptions,
-    FinetuneRecipe,
-    check,
-    read_recipe,
-)
+from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, check, read_recipe
 from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
 from heedful.runs.judge import Judge
 from heedful.runs.material import gather

@@ -14,9 +14,7 @@ from heedful.predict.predictor import METHODS, Predictor
 from heedful.predict.texts import TextReader, cut_remark
 from heedful.runs.dataset import Scale
 from heedful.runs.evaluation import measure
-from heedful.runs.finetune_options import (
-    LOWER_IS_BETTER,
-)
+from heedful.runs.finetune_options import LOWER_IS_BETTER
 from heedful.runs.material import Material, because
 from heedful.train.loop import Metrics
 

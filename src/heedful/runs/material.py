@@ -17,10 +17,7 @@ from heedful.models.bert import BertConfig
 from heedful.models.heads import Head
 from heedful.runs import dataset
 from heedful.runs.dataset import Dataset, Scale
-from heedful.runs.finetune_options import (
-    FinetuneRecipe,
-    resolved,
-)
+from heedful.runs.finetune_options import FinetuneRecipe, resolved
 from heedful.train.log import Log
 
 FEW = 50
@@ -123,8 +120,8 @@ def _refused(flaw: Flaw, skip: bool) -> list[Flaw]:
 
 
 def _warn_of_dev(log: Log, examples: list[Any], dev: list[Any]) -> None:
-    seen = {dataset.content(one) for one in examples}
-    if both := sum(dataset.content(one) in seen for one in dev):
+    seen = {dataset.whole(one) for one in examples}
+    if both := sum(dataset.whole(one) in seen for one in dev):
         log.note(f"{both:,} of the {len(dev):,} examples to evaluate on are in the training data too")
     if len(dev) < FEW:
         log.note(f"there are only {len(dev)} examples to evaluate on; --dev FILE with more would tell better")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from heedful.data import labelled, questions, tagged
 from heedful.data.columns import Columns, usual
@@ -226,6 +226,3 @@ def _new(path: Path) -> Iterator[TextIO]:
             yield file
         finally:
             file.detach()  # or it would close what is still to be flushed to disk
-
-
-Form = Literal["jsonl", "tsv"]

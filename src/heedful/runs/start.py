@@ -13,10 +13,7 @@ from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.bert import Bert, initialise
 from heedful.models.heads import BertForTask, Head
 from heedful.runs.dataset import Scale
-from heedful.runs.finetune_options import (
-    FinetuneRecipe,
-    LearningPart,
-)
+from heedful.runs.finetune_options import FinetuneRecipe, LearningPart
 from heedful.train.optim import adamw
 
 

@@ -26,8 +26,11 @@ def finetuning_terms(
 ) -> dict[str, Term]:
     """The objective's sums, by the name of the task; of scores that somebody has already, or of the model's."""
     task = model.head.task
-    packed = layout(batch.inputs, device)
-    scores = (score(model, batch.inputs, packed, device) if scores is None else scores).float()
+    packed = layout(batch.inputs, device) if scores is None or task == "answer" else None
+    if scores is None:
+        assert packed is not None
+        scores = score(model, batch.inputs, packed, device)
+    scores = scores.float()
     targets = on_device(batch.targets, device)
     match task:
         case "classify":
@@ -39,5 +42,6 @@ def finetuning_terms(
         case "tag":
             term = tag_term(scores, targets, finetuning_counts(task, batch)[task], weights)
         case _:
+            assert packed is not None
             term = span_term(scores, targets, packed)
     return {task: term}

@@ -102,12 +102,12 @@ def test_no_more_than_fits_is_read(reader: Callable[..., TextReader], small_toke
 def test_what_is_cut_is_counted(reader: Callable[..., TextReader]):
     cutting = reader(truncate=True)
     cutting.prepare([example("the " * 15), example("the " * 16)])
-    assert cut_remark(cutting.cuts) == "1 text is too long; only the beginning is read"
+    assert cut_remark(cutting) == "1 text is too long; only the beginning is read"
     cutting.prepare([example("the " * 7, "a " * 8), example("bread")])
-    assert cut_remark(cutting.cuts) == "2 texts are too long; only the beginning is read"
+    assert cut_remark(cutting) == "2 texts are too long; only the beginning is read"
     refusing = reader()
     refusing.prepare([example("the " * 16)])
-    assert cut_remark(refusing.cuts) is None  # refused, and told as a flaw
+    assert cut_remark(refusing) is None  # refused, and told as a flaw
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Commands that make something: a vocabulary, prepared text, a model."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional, parse
 from heedful.commands.output import say
+
+R = TypeVar("R")
 
 
 def demo(
@@ -101,15 +104,9 @@ def prepare(
 
 def pretrain_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
-    from heedful.runs.options import RIVALS, RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe, without
+    from heedful.runs.options import RIVALS, PretrainOptions, Recipe, load_recipe, read_recipe, without
 
-    recipe = _value(arguments, "--recipe")
-    out = _value(arguments, "--out")
-    base = Recipe()
-    if recipe is not None:
-        base = load_recipe(recipe)
-    elif "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
-        base = read_recipe(Path(out) / RUN_FILE)
+    base = _base(arguments, Recipe(), load_recipe, read_recipe)
     typed = [flag for flag in RIVALS if _value(arguments, f"--{flag}") is not None]
     base = without(base, (field for flag in typed for field in RIVALS[flag]))
     # MISSING keeps --out required although the rest has defaults.
@@ -123,16 +120,21 @@ def finetune_options(arguments: list[str]) -> Any:
     from tyro import MISSING
 
     from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, read_recipe
+
+    base = _base(arguments, FinetuneRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
+    return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
+
+
+def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:
+    """What the options start from: a recipe that is named, the run to resume, or nothing in particular."""
     from heedful.runs.options import RUN_FILE
 
-    recipe = _value(arguments, "--recipe")
-    out = _value(arguments, "--out")
-    base = FinetuneRecipe()
+    recipe, out = _value(arguments, "--recipe"), _value(arguments, "--out")
     if recipe is not None:
-        base = read_recipe(Path(recipe))
-    elif "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
-        base = read_recipe(Path(out) / RUN_FILE)
-    return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
+        return named(recipe)
+    if "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
+        return read(Path(out) / RUN_FILE)
+    return plain
 
 
 def _value(arguments: list[str], flag: str) -> str | None:

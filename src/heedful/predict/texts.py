@@ -1,9 +1,8 @@
 """One answer for a text or a pair of texts: a class, labels, numbers, or a vector."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from heedful.data.inputs import Input, text_inputs, too_long
 from heedful.data.labelled import TextExample
 from heedful.data.tokenizer import Tokenizer
 from heedful.predict.engine import Engine, Pool
+from heedful.predict.reading import Reader
 
 THRESHOLD = 0.5
 """The probability from which on a label is given."""
@@ -49,8 +49,8 @@ class TextReader:
     truncate: bool = False
     pairs: bool | None = None
     """Whether the texts must come in pairs, or must not; None where either is right."""
-    cuts: Counter[str] = field(default_factory=Counter, compare=False)
-    """How many texts were cut, under "cut": to be told by whoever asked for it."""
+    cuts: "Cuts" = field(default_factory=lambda: Cuts(), compare=False)
+    """To be told by whoever let texts be cut."""
 
     def prepare(self, examples: Sequence[TextExample]) -> list[Input | Flaw]:
         """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
@@ -72,7 +72,7 @@ class TextReader:
                 elif tokens > self.length and not self.truncate:
                     prepared[number] = too_long(where, tokens, self.length)
                 else:
-                    self.cuts["cut"] += tokens > self.length
+                    self.cuts.count += tokens > self.length
                     prepared[number] = one
         return prepared
 
@@ -143,9 +143,16 @@ def _unpaired(where: str, pairs: bool | None) -> Flaw:
     return Flaw(where, "a pair of texts, but the model was trained on single ones; name one column (--text)")
 
 
-def cut_remark(cuts: Counter[str]) -> str | None:
-    """What to say of the texts that were cut, if any was."""
-    count = cuts["cut"]
+@dataclass
+class Cuts:
+    """How many texts were cut so far."""
+
+    count: int = 0
+
+
+def cut_remark(reader: Reader[Any, Any, Any]) -> str | None:
+    """What to say of the texts that a reader cut, if it did."""
+    count = reader.cuts.count if isinstance(reader, TextReader) else 0
     text = "1 text is" if count == 1 else f"{count:,} texts are"
     return f"{text} too long; only the beginning is read" if count else None
 

@@ -18,7 +18,7 @@ from heedful.metrics.regression import Numbers
 from heedful.models.heads import Head
 from heedful.predict.predictor import METHODS, Predictor
 from heedful.predict.reading import answers
-from heedful.predict.texts import TextReader, cut_remark
+from heedful.predict.texts import cut_remark
 from heedful.runs import dataset
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import DataPart
@@ -84,7 +84,7 @@ def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, wor
         answers=found,
         mistakes=mistakes,
         skipped=skipped,
-        cut=cut_remark(reader.cuts) if isinstance(reader, TextReader) else None,
+        cut=cut_remark(reader),
     )
 
 

@@ -24,7 +24,7 @@ from heedful.runs.folder import claim, give_back, reclaim, require_free, require
 from heedful.runs.judge import Judge
 from heedful.runs.material import gather
 from heedful.runs.start import build, optimizer_for, unscale
-from heedful.runs.training import introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
@@ -32,7 +32,6 @@ from heedful.train.distributed import World
 from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
-from heedful.train.schedule import seconds
 
 RESULT_FILE = "evaluation.json"
 
@@ -85,9 +84,7 @@ def make_plan(recipe: FinetuneRecipe, batches: int) -> Plan:
     assert learning.lr is not None
     assert learning.epochs is not None
     assert learning.evaluations is not None
-    every_steps = int(every) if every.isdecimal() else None
-    if every_steps == 0:
-        raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
+    every_steps, every_seconds = interval(every)
     return Plan(
         steps=learning.epochs * batches,
         budget=None,
@@ -98,7 +95,7 @@ def make_plan(recipe: FinetuneRecipe, batches: int) -> Plan:
         seed=recipe.run.seed,
         evaluations=learning.evaluations,
         checkpoint_steps=every_steps,
-        checkpoint_seconds=None if every_steps else seconds(every),
+        checkpoint_seconds=every_seconds,
     )
 
 

@@ -11,7 +11,7 @@ from heedful.errors import UserError
 from heedful.models.heads import BertForTask
 from heedful.predict.engine import TorchEngine
 from heedful.predict.predictor import METHODS, Predictor
-from heedful.predict.texts import TextReader, cut_remark
+from heedful.predict.texts import cut_remark
 from heedful.runs.dataset import Scale
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import LOWER_IS_BETTER
@@ -31,7 +31,7 @@ class Judge:
         sides = [
             (one, ready) for one, ready in zip(material.dev, prepared, strict=True) if not isinstance(ready, Flaw)
         ]
-        self.cut = cut_remark(self.reader.cuts) if isinstance(self.reader, TextReader) else None
+        self.cut = cut_remark(self.reader)
         self.skipped: list[Flaw] = []
         list(sound(prepared, material.recipe.data.skip_bad, self.skipped))
         if not sides:

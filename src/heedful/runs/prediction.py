@@ -21,7 +21,7 @@ from heedful.predict.engine import TorchEngine
 from heedful.predict.predictor import METHODS, Predictor
 from heedful.predict.reading import CHUNK, answers
 from heedful.predict.tags import sentence
-from heedful.predict.texts import TextReader, cut_remark
+from heedful.predict.texts import cut_remark
 
 STREAM_CHUNK = 256
 """Lines of standard input that are answered together; of what a person types, each alone."""
@@ -85,7 +85,7 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
                 file.flush()
         file.flush()
     remarks = [f"no answer to {told([skipped.first], skipped.count)}"] if skipped.first is not None else []
-    if isinstance(reader, TextReader) and (cut := cut_remark(reader.cuts)):
+    if cut := cut_remark(reader):
         remarks.append(cut)
     if not written:
         remarks.append("there was nothing to read")

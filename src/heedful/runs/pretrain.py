@@ -24,7 +24,7 @@ from heedful.runs import corpus
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, reclaim
 from heedful.runs.options import PretrainOptions, Recipe, read_recipe, resolved
-from heedful.runs.training import introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
@@ -73,9 +73,7 @@ def make_plan(recipe: Recipe) -> Plan:
     """The schedule that a resolved recipe asks for."""
     run, optimizer = recipe.run, recipe.optimizer
     assert optimizer.lr is not None
-    every_steps = int(run.checkpoint_every) if run.checkpoint_every.isdecimal() else None
-    if every_steps == 0:
-        raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
+    every_steps, every_seconds = interval(run.checkpoint_every)
     return Plan(
         steps=run.steps,
         budget=None if run.budget is None else seconds(run.budget),
@@ -86,7 +84,7 @@ def make_plan(recipe: Recipe) -> Plan:
         seed=run.seed,
         evaluations=run.evaluations,
         checkpoint_steps=every_steps,
-        checkpoint_seconds=None if every_steps else seconds(run.checkpoint_every),
+        checkpoint_seconds=every_seconds,
     )
 
 

@@ -19,6 +19,16 @@ from heedful.train.distributed import World
 from heedful.train.log import Log
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
+from heedful.train.schedule import seconds
+
+
+def interval(every: str) -> tuple[int | None, float | None]:
+    """Steps or seconds between two checkpoints, as they were typed: 500 or 5m."""
+    if not every.isdecimal():
+        return None, seconds(every)
+    if int(every) == 0:
+        raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
+    return int(every), None
 
 
 def reporter(plan: Plan, log: Log) -> Callable[[Progress, Metrics], None]:

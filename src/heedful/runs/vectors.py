@@ -88,7 +88,7 @@ def embed(
     }
     write_file(described(out), (json.dumps(about, ensure_ascii=False, indent=2) + "\n").encode())
     zeros = f"; {_count(skipped, 'row')} skipped (zeros)" if skipped else ""
-    cut = cut_remark(reader.cuts)
+    cut = cut_remark(reader)
     return f"wrote {out}: {_count(read.rows, 'vector')} of {_count(dim, 'number')}{zeros}{f'; {cut}' if cut else ''}"
 
 

@@ -275,10 +275,17 @@ def test_what_is_typed_is_answered_line_by_line(
     assert answered == [0, 1, 1, 1, 1]  # each line before the next is waited for
 
 
-def test_nothing_to_read_is_told_in_every_form(predictors: dict[str, Predictor], tmp_path: Path):
+def test_nothing_to_read_is_told_in_every_form(
+    predictors: dict[str, Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An empty file is a mistake, and leaves none behind; an empty stream may be one that has ended."""
     (tmp_path / "empty.txt").touch()
     for form in ("jsonl", "tsv"):
-        remark = predict(predictors["classify"], tmp_path / "empty.txt", tmp_path / form, form, asking())
+        with pytest.raises(UserError, match="empty.txt holds nothing to answer; give a file that does"):
+            predict(predictors["classify"], tmp_path / "empty.txt", tmp_path / form, form, asking())
+        assert not (tmp_path / form).exists()
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(), isatty=lambda: False))
+        remark = predict(predictors["classify"], None, tmp_path / f"stream.{form}", form, asking())
         assert remark == "there was nothing to read"
 
 

@@ -84,6 +84,8 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
             if written % chunk == 0 or chunk == 1:
                 file.flush()
         file.flush()
+        if not written and source is not None:
+            raise UserError(f"{source} holds nothing to answer; give a file that does")
     remarks = [f"no answer to {told([skipped.first], skipped.count)}"] if skipped.first is not None else []
     if cut := cut_remark(reader):
         remarks.append(cut)

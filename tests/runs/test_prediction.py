@@ -281,7 +281,7 @@ def test_nothing_to_read_is_told_in_every_form(
     """An empty file is a mistake, and leaves none behind; an empty stream may be one that has ended."""
     (tmp_path / "empty.txt").touch()
     for form in ("jsonl", "tsv"):
-        with pytest.raises(UserError, match="empty.txt holds nothing to answer; give a file that does"):
+        with pytest.raises(UserError, match=r"empty\.txt holds nothing to answer; give a file that does"):
             predict(predictors["classify"], tmp_path / "empty.txt", tmp_path / form, form, asking())
         assert not (tmp_path / form).exists()
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(), isatty=lambda: False))

@@ -5,7 +5,6 @@ which labels there are in all.
 """
 
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -14,7 +13,8 @@ from typing import Literal, NamedTuple
 
 from heedful.data.columns import Columns, Found, find
 from heedful.data.flaws import OR_SKIP, Flaw, shown
-from heedful.data.lines import MAX_LINE, Errors, lines
+from heedful.data.lines import Errors, lines
+from heedful.data.standard_input import arriving
 from heedful.data.tables import TABLES, is_table, kind, rows, scalar
 from heedful.errors import UserError
 
@@ -72,7 +72,9 @@ def many_labels(file: Path, columns: Columns) -> bool:
 
 def texts(source: Path | None, columns: Columns, *, errors: Errors = "strict") -> Iterator[TextExample | Flaw]:
     """The texts of a file, without labels; or, without a file, the lines of standard input as they arrive."""
-    return _standard_input(errors) if source is None else examples(source, columns, target=None, errors=errors)
+    if source is not None:
+        return examples(source, columns, target=None, errors=errors)
+    return (item if isinstance(item, Flaw) else _line(*item) for item in arriving(errors))
 
 
 def _check(columns: Columns, target: str | None, separator: str) -> None:
@@ -127,33 +129,6 @@ def _line(where: str, line: str) -> TextExample | Flaw:
     if not line or line.isspace():
         return Flaw(where, f"the text is empty; fill it in, {OR_SKIP}")
     return TextExample(where, line, None)
-
-
-def _standard_input(errors: Errors) -> Iterator[TextExample | Flaw]:
-    if sys.stdin is None:
-        raise UserError("standard input is closed; name a file to read")
-    number = 0
-    # By readline, which gives a line when it has come, not when a block is full.
-    while data := sys.stdin.buffer.readline(MAX_LINE + 1):
-        number += 1
-        where = f"standard input:{number}"
-        if len(data) > MAX_LINE:
-            raise UserError(f"{where}: a line of over {MAX_LINE >> 20} MiB; put line breaks between texts")
-        data = data.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
-        if errors == "replace":
-            data = data.replace(b"\0", b"")
-        try:
-            line = data.decode(errors=errors)
-        except UnicodeDecodeError as error:
-            byte = f"byte 0x{data[error.start]:02x} is not UTF-8"
-            yield Flaw(where, f"{byte}; convert the text, go on with --errors replace, {OR_SKIP}")
-            continue
-        if "\0" in line:
-            yield Flaw(where, f"a NUL byte; remove it, go on with --errors replace, {OR_SKIP}")
-        else:
-            yield _line(where, line)
 
 
 def _text(row: dict[str, object], column: str, name: str) -> str:

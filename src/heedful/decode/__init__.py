@@ -1,0 +1,7 @@
+"""Which token comes next: greedy, beam search, sampling. Knows only ids and a `step`."""
+
+from heedful.decode.ensemble import Ensemble
+from heedful.decode.options import SearchOptions
+from heedful.decode.search import Hypothesis, Limits, Marks, Task, search
+
+__all__ = ["Ensemble", "Hypothesis", "Limits", "Marks", "SearchOptions", "Task", "search"]

@@ -1,0 +1,326 @@
+"""Beam search, greedy search and sampling over anything that has a `step`. Knows only ids.
+
+Everything is a tensor of B sentences and K beams, so that a GPU is never asked before it has finished: only every
+few steps the host looks which sentences are done. Those leave the batch.
+
+A sentence is done when no hypothesis that is still open can become better than the finished ones: log-probabilities
+only fall, so an open one with sum s ends at best with s divided by the largest penalty that is still within reach.
+
+Shapes: B sentences, K beams, V vocabulary, S source length, T tokens written so far.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from heedful.decode.constraints import NEVER, block_ngrams, most_probable, only, penalise_repetition
+from heedful.decode.ensemble import Steps
+from heedful.decode.options import SearchOptions
+
+LOOK_EVERY = {"cpu": 1, "cuda": 8}
+"""Steps between two looks at which sentences are done."""
+LEAVE_FROM = 8
+"""Done sentences leave when they are at least one in so many."""
+
+
+class Marks(NamedTuple):
+    """The ids with a meaning to the search."""
+
+    sos: int
+    eos: int
+    never: tuple[int, ...] = ()
+    """What is never written."""
+
+
+class Limits(NamedTuple):
+    """Fewest and most tokens of one target, its end not counted."""
+
+    fewest: int
+    most: int
+
+
+class Hypothesis(NamedTuple):
+    """A translation, as ids without start and end."""
+
+    ids: tuple[int, ...]
+    log_prob: float
+    """Of all its tokens and its end together."""
+    score: float
+    """What hypotheses are compared by: the log-probability after the penalties."""
+
+
+class Task(NamedTuple):
+    """A batch of sentences to search for."""
+
+    state: Any
+    """What the model's `step` begins with."""
+    limits: Sequence[Limits]
+    prefixes: Sequence[Sequence[int]] | None = None
+    """What each target must begin with."""
+    source_mask: Tensor | None = None
+    """(B, S), True at tokens that should be covered; for the coverage penalty alone."""
+
+
+@dataclass
+class _Beams:
+    """A batch under way."""
+
+    state: Any
+    numbers: list[int]
+    """Which of the task's sentences these are."""
+    sums: Tensor
+    """(B, K): log-probability of each open hypothesis; minus infinity where there is none."""
+    written: Tensor
+    """(B, K, T)."""
+    last: Tensor
+    """(B, K): what `step` reads next."""
+    parents: Tensor | None
+    coverage: Tensor | None
+    """(B, K, S): attention that each source token got."""
+    source_mask: Tensor | None
+    fewest: Tensor
+    most: Tensor
+    all_may_end: int
+    """The largest of the fewest, and the smallest of the most: known to the host, which then need not ask."""
+    first_must_end: int
+    eos: int
+    end: Tensor
+    """(1,): the end, on the device."""
+    never: Tensor
+    """(X,): what is never written."""
+    prefixes: Tensor
+    """(B, longest prefix), and how long each is."""
+    prefix_lengths: Tensor
+    scores: Tensor
+    """(B, K): of the finished hypotheses, best first; minus infinity where there is none."""
+    log_probs: Tensor
+    finished: Tensor
+    """(B, K, T): their tokens."""
+    lengths: Tensor
+    """(B, K): how many of them."""
+    done: Tensor
+    """(B,)."""
+
+
+@torch.inference_mode()
+def search(
+    steps: Steps, task: Task, marks: Marks, options: SearchOptions, device: torch.device
+) -> list[list[Hypothesis]]:
+    """For each sentence its best hypotheses, the best first."""
+    found: list[list[Hypothesis]] = [[] for _ in task.limits]
+    if not found:
+        return found
+    beams = _begin(task, marks, options, device)
+    generator = torch.Generator(device).manual_seed(options.seed) if options.sample else None
+    look_every = LOOK_EVERY.get(device.type, 1)
+    longest = max(limit.most for limit in task.limits)
+    for length in range(longest + 1):
+        scores, state, weights = steps.step(
+            beams.state, beams.last, beams.parents, explain=beams.coverage is not None
+        )
+        beams.state = state
+        log_probs = _allowed(scores.float().log_softmax(-1), beams, length, options)
+        if generator is not None:
+            _draw(beams, log_probs, length, marks, options, generator)
+        else:
+            _choose(beams, log_probs, weights, length, marks, options)
+        if length == longest:
+            break
+        if (length + 1) % look_every == 0:
+            beams = _leave(steps, beams, options, found)
+            if not beams.numbers:
+                return found
+    _collect(beams, range(len(beams.numbers)), options, found)
+    return found
+
+
+def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.device) -> _Beams:
+    sentences, width = len(task.limits), options.width
+    prefixes = task.prefixes or [()] * sentences
+    table = torch.zeros(sentences, max(map(len, prefixes)), dtype=torch.long)
+    for number, prefix in enumerate(prefixes):
+        table[number, : len(prefix)] = torch.tensor(list(prefix), dtype=torch.long)
+    sums = torch.zeros(sentences, width, device=device)
+    if not options.sample:
+        sums[:, 1:] = NEVER  # all beams are still the same one
+    coverage = None
+    if options.coverage_penalty and not options.sample:
+        assert task.source_mask is not None
+        coverage = torch.zeros(sentences, width, task.source_mask.shape[1], device=device)
+    empty = torch.zeros(sentences, width, 0, dtype=torch.long, device=device)
+    return _Beams(
+        state=task.state,
+        numbers=list(range(sentences)),
+        sums=sums,
+        written=empty,
+        last=torch.full((sentences, width), marks.sos, device=device),
+        parents=None,
+        coverage=coverage,
+        source_mask=task.source_mask,
+        fewest=torch.tensor([limit.fewest for limit in task.limits], device=device),
+        most=torch.tensor([limit.most for limit in task.limits], device=device),
+        all_may_end=max(limit.fewest for limit in task.limits),
+        first_must_end=min(limit.most for limit in task.limits),
+        eos=marks.eos,
+        end=torch.tensor([marks.eos], device=device),
+        never=torch.tensor(marks.never, dtype=torch.long, device=device),
+        prefixes=table.to(device),
+        prefix_lengths=torch.tensor([len(prefix) for prefix in prefixes], device=device),
+        scores=torch.full((sentences, width), NEVER, device=device),
+        log_probs=torch.full((sentences, width), NEVER, device=device),
+        finished=empty,
+        lengths=torch.zeros(sentences, width, dtype=torch.long, device=device),
+        done=torch.zeros(sentences, dtype=torch.bool, device=device),
+    )
+
+
+def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptions) -> Tensor:
+    """The log-probabilities of the next token, where it may be written at all."""
+    plain = log_probs
+    if options.repetition_penalty != 1.0 and length:
+        log_probs = penalise_repetition(log_probs, beams.written, options.repetition_penalty)
+    log_probs = log_probs.index_fill(-1, beams.never, NEVER)
+    if options.block_ngrams:
+        log_probs = block_ngrams(log_probs, beams.written, options.block_ngrams)
+    if length < beams.all_may_end:
+        end = log_probs[..., beams.eos].masked_fill((beams.fewest > length)[:, None], NEVER)
+        log_probs = log_probs.index_copy(-1, beams.end, end[..., None])
+    if length < beams.prefixes.shape[1]:  # what is forced is written whatever was said above
+        forced = beams.prefix_lengths > length  # (B,)
+        log_probs = torch.where(forced[:, None, None], only(plain, beams.prefixes[:, length]), log_probs)
+    if length >= beams.first_must_end:
+        over = beams.most <= length
+        log_probs = torch.where(over[:, None, None], only(plain, beams.end.expand(len(over))), log_probs)
+    return log_probs
+
+
+def _choose(
+    beams: _Beams, log_probs: Tensor, weights: Tensor | None, length: int, marks: Marks, options: SearchOptions
+) -> None:
+    """One step of beam search: the best continuations go on, those that end are kept beside them."""
+    width, vocabulary = options.width, log_probs.shape[-1]
+    if beams.coverage is not None:
+        assert weights is not None
+        beams.coverage = beams.coverage + weights
+    # Each beam has at most one continuation that ends, so twice as many always leave enough to go on with.
+    many = min(2 * width, width * vocabulary)
+    sums, places = (beams.sums[..., None] + log_probs).flatten(1).topk(many, -1)  # (B, 2K)
+    parents, tokens = places // vocabulary, places % vocabulary
+    ends = tokens == marks.eos
+
+    ending = ends & (sums > NEVER) & ~beams.done[:, None]
+    ending[:, width:] = False
+    scores = sums / _penalty(length + 1, options)
+    if beams.coverage is not None:
+        scores = scores + options.coverage_penalty * _covered(beams).gather(1, parents)
+    written = _of_beams(beams.written, parents)  # (B, 2K, T)
+    _finish(beams, scores.masked_fill(~ending, NEVER)[:, :width], sums[:, :width], written[:, :width], length)
+
+    order = torch.argsort(ends.to(torch.int8), dim=-1, stable=True)[:, :width]  # those that go on, best first
+    beams.sums = sums.masked_fill(ends, NEVER).gather(1, order)
+    beams.parents, beams.last = parents.gather(1, order), tokens.gather(1, order)
+    beams.written = torch.cat([_of_beams(written, order), beams.last[..., None]], -1)
+    if beams.coverage is not None:
+        beams.coverage = _of_beams(beams.coverage, beams.parents)
+    beams.done = beams.done | _settled(beams, length + 1, options)
+
+
+def _draw(
+    beams: _Beams,
+    log_probs: Tensor,
+    length: int,
+    marks: Marks,
+    options: SearchOptions,
+    generator: torch.Generator,
+) -> None:
+    """One step of sampling: every beam draws for itself, until it draws the end."""
+    chances = most_probable(log_probs / options.temperature, options.top_k, options.top_p).softmax(-1)
+    tokens = torch.multinomial(chances.flatten(0, 1), 1, generator=generator).view(beams.last.shape)
+    open_beams = beams.sums > NEVER
+    sums = beams.sums + log_probs.gather(-1, tokens[..., None])[..., 0]
+    ending = (tokens == marks.eos) & open_beams
+    scores = (sums / _penalty(length + 1, options)).masked_fill(~ending, NEVER)
+    _finish(beams, scores, sums, beams.written, length)
+    beams.sums = sums.masked_fill(ending | ~open_beams, NEVER)
+    beams.parents, beams.last = None, tokens
+    beams.written = torch.cat([beams.written, tokens[..., None]], -1)
+    beams.done = beams.done | (beams.sums == NEVER).all(-1)
+
+
+def _finish(beams: _Beams, scores: Tensor, sums: Tensor, written: Tensor, length: int) -> None:
+    """Put newly finished hypotheses (those with a score) among the best finished ones."""
+    width = scores.shape[1]
+    best, order = torch.cat([beams.scores, scores], 1).topk(width, -1)
+    grown = torch.nn.functional.pad(beams.finished, (0, length - beams.finished.shape[-1]))
+    beams.scores = best
+    beams.log_probs = torch.cat([beams.log_probs, sums], 1).gather(1, order)
+    beams.finished = _of_beams(torch.cat([grown, written], 1), order)
+    beams.lengths = torch.cat([beams.lengths, torch.full_like(beams.lengths, length)], 1).gather(1, order)
+
+
+def _settled(beams: _Beams, length: int, options: SearchOptions) -> Tensor:
+    """(B,): whether nothing that is still open can become one of the n best."""
+    if options.early or options.beam == 1:
+        enough = (beams.scores > NEVER).all(-1)
+        return enough | (beams.sums == NEVER).all(-1)
+    # The exponent's sign says whether a sum is best ended now or as late as may be.
+    last = beams.most + 1 if options.length_penalty > 0 else torch.full_like(beams.most, length + 1)
+    reach = beams.sums.amax(-1) / _penalty(last, options)
+    return reach <= beams.scores[:, options.n_best - 1]
+
+
+def _penalty(length: Any, options: SearchOptions) -> Any:
+    """What a log-probability is divided by; the length counts the end."""
+    if options.penalty == "none" or options.length_penalty == 0.0:
+        return length * 0 + 1.0
+    base = length if options.penalty == "average" else (5.0 + length) / 6.0
+    return base**options.length_penalty
+
+
+def _covered(beams: _Beams) -> Tensor:
+    """(B, K): the sum over the source of log(min(attention it got, 1))."""
+    assert beams.coverage is not None
+    assert beams.source_mask is not None
+    logs = beams.coverage.clamp(1e-9, 1.0).log()
+    return logs.masked_fill(~beams.source_mask[:, None], 0.0).sum(-1)
+
+
+def _of_beams(table: Tensor, chosen: Tensor) -> Tensor:
+    """The rows of some beams: (B, K, X), (B, M) -> (B, M, X)."""
+    return table.gather(1, chosen[..., None].expand(-1, -1, table.shape[-1]))
+
+
+def _leave(steps: Steps, beams: _Beams, options: SearchOptions, found: list[list[Hypothesis]]) -> _Beams:
+    """Collect the sentences that are done, and go on with the others."""
+    done = beams.done.tolist()
+    leaving = [number for number, over in enumerate(done) if over]
+    if len(leaving) * LEAVE_FROM < len(done):
+        return beams
+    _collect(beams, leaving, options, found)
+    staying = [number for number, over in enumerate(done) if not over]
+    if not staying:
+        return replace(beams, numbers=[])
+    rows = torch.tensor(staying, device=beams.sums.device)
+    tensors = {
+        name: value.index_select(0, rows)
+        for name, value in vars(beams).items()
+        if isinstance(value, Tensor) and name not in ("state", "end", "never")
+    }
+    return replace(
+        beams, state=steps.keep(beams.state, rows), numbers=[beams.numbers[number] for number in staying], **tensors
+    )
+
+
+def _collect(beams: _Beams, rows: Sequence[int], options: SearchOptions, found: list[list[Hypothesis]]) -> None:
+    if not rows:
+        return
+    scores, log_probs, lengths = (table.tolist() for table in (beams.scores, beams.log_probs, beams.lengths))
+    finished = beams.finished.cpu().numpy()
+    for row in rows:
+        for place in range(options.n_best):
+            if scores[row][place] > NEVER:
+                ids = tuple(finished[row, place, : lengths[row][place]].tolist())
+                found[beams.numbers[row]].append(Hypothesis(ids, log_probs[row][place], scores[row][place]))

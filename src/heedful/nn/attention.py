@@ -7,6 +7,7 @@ Shapes: B batch, T target length, S source length, D width, H heads, K width of 
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,11 @@ def explained_attention(
     return weights @ value, weights
 
 
+def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """(T, T), True where a token may look: at itself and what stands before it."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, layout: Packed, dropout: float) -> Tensor:
     """Attention inside each packed sequence: three times (N, H, K) -> (N, H, K).
 
@@ -50,8 +56,19 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, layout: Packed, 
     return layout.pack(out.transpose(1, 2))
 
 
+class KeyValue(NamedTuple):
+    """What can be looked up: (B, H, S, K) both."""
+
+    key: Tensor
+    value: Tensor
+
+
 class MultiHeadAttention(nn.Module):
-    """Self-attention by several heads at once, joined by a linear layer (section 3.2.2)."""
+    """Attention by several heads at once, joined by a linear layer (section 3.2.2), in its three uses.
+
+    `forward` is an encoder's self-attention. A decoder's two look something up that `keys` has prepared: of itself,
+    where the future is hidden, or of the encoder's output.
+    """
 
     def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -86,6 +103,33 @@ class MultiHeadAttention(nn.Module):
                 dropout_p=self.dropout if self.training else 0.0,
             ).transpose(1, 2)
         return self.output(mixed.flatten(-2)), weights
+
+    def keys(self, x: Tensor) -> KeyValue:
+        """What tokens offer to be looked up: (B, S, D) -> (B, H, S, K) twice."""
+        key, value = (
+            project(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for project in (self.key, self.value)
+        )
+        return KeyValue(key, value)
+
+    def look_up(
+        self, x: Tensor, seen: KeyValue, mask: Tensor | None = None, *, causal: bool = False, explain: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Every token's mix of what is seen: (B, T, D) -> (B, T, D), and on request the weights (B, H, T, S).
+
+        The mask (B, 1, 1 or T, S) says where a token may look; `causal`, that it may not look behind itself.
+        """
+        query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
+        weights = None
+        if explain:
+            if causal:
+                mask = causal_mask(query.shape[-2], query.device)
+            mixed, weights = explained_attention(query, seen.key, seen.value, mask)
+        else:
+            dropout = self.dropout if self.training else 0.0
+            mixed = F.scaled_dot_product_attention(
+                query, seen.key, seen.value, mask, dropout_p=dropout, is_causal=causal
+            )
+        return self.output(mixed.transpose(1, 2).flatten(-2)), weights
 
     def _explain(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         packed = isinstance(layout, Packed)

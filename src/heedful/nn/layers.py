@@ -1,17 +1,18 @@
-"""The encoder block: attention, add & norm, feed-forward, add & norm (Vaswani et al. 2017, section 3.1).
+"""The blocks of encoder and decoder: attention, feed-forward, add & norm (Vaswani et al. 2017, section 3.1).
 
 Input and output have the same shape, so that residuals add and blocks stack.
 
-Shapes: B batch, T length, D width, N packed tokens.
+Shapes: B batch, T length, S source length, D width, H heads, K beams, N packed tokens.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.attention import KeyValue, MultiHeadAttention
 from heedful.nn.layout import Layout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -38,7 +39,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """One block, norms after the residuals as published."""
+    """One block: norms after the residuals as published, or before the sublayers (pre-norm)."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         norm_eps: float = 1e-12,
+        pre_norm: bool = False,
     ) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(dim, heads, attention_dropout)
@@ -57,10 +59,111 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(dim, ffn_dim, activation)
         self.feed_forward_norm = nn.LayerNorm(dim, norm_eps)
         self.dropout = nn.Dropout(dropout)
+        self.pre_norm = pre_norm
 
     def forward(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """(B, T, D) or (N, D) -> the same, and on request the attention weights (B, H, T, S)."""
+        if self.pre_norm:
+            mixed, weights = self.attention(self.attention_norm(x), layout, explain)
+            x = x + self.dropout(mixed)
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), weights
         mixed, weights = self.attention(x, layout, explain)
         x = self.attention_norm(x + self.dropout(mixed))
-        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-        return x, weights
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
+
+
+class Moment(NamedTuple):
+    """Where a decoder stands that writes token by token, and which beams go on."""
+
+    place: Tensor
+    """(1,): the position of the new tokens."""
+    span: int
+    """Positions of the past that are looked at, the new one included."""
+    mask: Tensor | None
+    """(span,), False at positions that are not written yet; None when all are."""
+    rows: Tensor | None
+    """(B * K,): which of the old beams each beam continues; None when all stay."""
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the encoder's output, feed-forward; each with residual and norm."""
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        ffn_dim: int,
+        *,
+        activation: str = "relu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        norm_eps: float = 1e-5,
+        pre_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(dim, heads, attention_dropout)
+        self.attention_norm = nn.LayerNorm(dim, norm_eps)
+        self.cross_attention = MultiHeadAttention(dim, heads, attention_dropout)
+        self.cross_attention_norm = nn.LayerNorm(dim, norm_eps)
+        self.feed_forward = FeedForward(dim, ffn_dim, activation)
+        self.feed_forward_norm = nn.LayerNorm(dim, norm_eps)
+        self.dropout = nn.Dropout(dropout)
+        self.pre_norm = pre_norm
+
+    def forward(
+        self, x: Tensor, memory: KeyValue, memory_mask: Tensor | None, explain: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """A whole target at once: (B, T, D) -> (B, T, D), and on request the weights over the source (B, H, T, S)."""
+
+        def masked(y: Tensor) -> Tensor:
+            return self.attention.look_up(y, self.attention.keys(y), causal=True, explain=explain)[0]
+
+        return self._sublayers(x, masked, memory, memory_mask, explain)
+
+    def step(
+        self,
+        x: Tensor,
+        past: KeyValue,
+        moment: Moment,
+        memory: KeyValue,
+        memory_mask: Tensor | None,
+        explain: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The next token of each beam: (B, K, D) -> (B, K, D), and on request the weights (B, H, K, S).
+
+        Writes into `past`, which has room for more than `moment.span` positions: (B * K, H, room, width of a head).
+        All beams of a sentence look at the same memory, as if they were the tokens of one target.
+        """
+        beams = x.shape[:2]
+
+        def masked(y: Tensor) -> Tensor:
+            y = y.flatten(0, 1)[:, None]  # (B * K, 1, D)
+            for kept, new in zip(past, self.attention.keys(y), strict=True):
+                if moment.rows is not None:
+                    written = kept[:, :, : moment.span]
+                    written.copy_(written.index_select(0, moment.rows))
+                kept.index_copy_(2, moment.place, new)
+            seen = KeyValue(past.key[:, :, : moment.span], past.value[:, :, : moment.span])
+            return self.attention.look_up(y, seen, moment.mask)[0].view(*beams, -1)
+
+        return self._sublayers(x, masked, memory, memory_mask, explain)
+
+    def _sublayers(
+        self,
+        x: Tensor,
+        masked: Callable[[Tensor], Tensor],
+        memory: KeyValue,
+        memory_mask: Tensor | None,
+        explain: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        if self.pre_norm:
+            x = x + self.dropout(masked(self.attention_norm(x)))
+            found, weights = self.cross_attention.look_up(
+                self.cross_attention_norm(x), memory, memory_mask, explain=explain
+            )
+            x = x + self.dropout(found)
+            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), weights
+        x = self.attention_norm(x + self.dropout(masked(x)))
+        found, weights = self.cross_attention.look_up(x, memory, memory_mask, explain=explain)
+        x = self.cross_attention_norm(x + self.dropout(found))
+        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights

@@ -5,20 +5,19 @@ folder carries the few lines that teach it (`modeling_heedful.py`), under a mode
 opens it as a BERT that reads `[CLS]` and gets other numbers.
 """
 
-import json
 import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from heedful.durable import write_file
 from heedful.errors import UserError
-from heedful.formats.weights import read_weights
+from heedful.formats import documents
+from heedful.formats.weights import check_weights, read_weights
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
 from heedful.models.heads import ANSWER_ENDS, BertForTask, Head
 
@@ -140,15 +139,14 @@ def save_model(model: Model, folder: str | Path) -> None:
     if model.config.pool == "mean" and encoder.pooler is not None:
         document |= _mean_document()
         write_file(folder / MEAN_CODE, Path(__file__).with_name(MEAN_CODE).read_bytes())
-    write_file(folder / "config.json", (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+    documents.write_document(folder / "config.json", document)
     prefix = "bert." if isinstance(model, Bert) else ""
     weights = {
-        _name_in(model, prefix + name).removeprefix(prefix): tensor.detach().float().cpu().contiguous()
-        for name, tensor in model.state_dict().items()
+        _name_in(model, prefix + name).removeprefix(prefix): tensor for name, tensor in model.state_dict().items()
     }
     if not model.config.tied and WORD_BIASES[0] in weights:
         weights[WORD_BIASES[1]] = weights[WORD_BIASES[0]].clone()
-    write_file(folder / "model.safetensors", safetensors.torch.save(weights, {"format": "pt"}))
+    documents.write_weights(folder, weights)
 
 
 def their_name(name: str) -> str:
@@ -174,18 +172,8 @@ def read_config(folder: Path) -> BertConfig:
 
 def read_document(folder: Path) -> dict[str, Any]:
     """A folder's config.json, as long as it is a BERT's."""
-    path = folder / "config.json"
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
-    if not path.is_file() and (folder / "heedful.toml").is_file():
-        raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
-    if not path.is_file():
-        raise UserError(f"{folder} is not a model folder: it has no config.json")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}); the folder is damaged") from None
-    kind = document.get("model_type") if isinstance(document, dict) else None
+    document = documents.read_document(folder)
+    kind = document.get("model_type")
     if kind not in ("bert", MEAN_TYPE):
         raise UserError(f"{folder} holds a model of type {kind!r}; only 'bert' can be loaded")
     if document.get("position_embedding_type", "absolute") != "absolute":
@@ -309,26 +297,11 @@ def _check(folder: Path, weights: dict[str, Tensor], model: nn.Module) -> None:
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if "mlm.decoder" not in shapes:
         weights.pop("mlm.decoder", None)  # tied: a second copy of the token embeddings
-    missing, unknown = sorted(shapes.keys() - weights.keys()), sorted(weights.keys() - shapes.keys())
-    if missing:
-        raise UserError(f"{folder} lacks the weights {_listed([_name_in(model, name) for name in missing])}")
-    if unknown:
-        listed = _listed([_their_name_if_any(name) for name in unknown])
-        raise UserError(f"{folder} has weights that no BERT of its config.json has: {listed}")
-    for name, shape in shapes.items():
-        if weights[name].shape != shape:
-            raise UserError(
-                f"{folder}: {_name_in(model, name)} has shape {tuple(weights[name].shape)}, "
-                f"but config.json asks for {tuple(shape)}"
-            )
+    check_weights(folder, weights, shapes, "BERT", lambda name: _name_if_any(model, name))
 
 
-def _their_name_if_any(name: str) -> str:
+def _name_if_any(model: nn.Module, name: str) -> str:
     try:
-        return their_name(name)
+        return _name_in(model, name)
     except KeyError:
         return name
-
-
-def _listed(names: list[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,7 +1,7 @@
 """The tables of weights in a folder: safetensors, alone or in parts, or an old pickle read without running code."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import safetensors
@@ -56,3 +56,29 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
     if not isinstance(weights, Mapping) or not all(isinstance(tensor, Tensor) for tensor in weights.values()):
         raise UserError(f"{path} is not a table of tensors; save the model's weights as model.safetensors")
     return dict(weights)
+
+
+def check_weights(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    shapes: Mapping[str, torch.Size],
+    kind: str,
+    their_name: Callable[[str], str] = str,
+) -> None:
+    """Say which weights are missing, unknown or of another shape than the model's, under the folder's names."""
+    missing, unknown = sorted(shapes.keys() - weights.keys()), sorted(weights.keys() - shapes.keys())
+    if missing:
+        raise UserError(f"{folder} lacks the weights {_listed([their_name(name) for name in missing])}")
+    if unknown:
+        listed = _listed([their_name(name) for name in unknown])
+        raise UserError(f"{folder} has weights that no {kind} of its config.json has: {listed}")
+    for name, shape in shapes.items():
+        if weights[name].shape != shape:
+            raise UserError(
+                f"{folder}: {their_name(name)} has shape {tuple(weights[name].shape)}, "
+                f"but config.json asks for {tuple(shape)}"
+            )
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,53 @@
+"""The two files that every model folder has: `config.json`, and the weights beside it.
+
+Knows nothing of what a family of models calls its settings.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from heedful.durable import write_file
+from heedful.errors import UserError
+
+
+def read_document(folder: Path) -> dict[str, Any]:
+    """A folder's config.json, which says at least what type of model it is."""
+    path = folder / "config.json"
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    if not path.is_file() and (folder / "heedful.toml").is_file():
+        raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
+    if not path.is_file():
+        raise UserError(f"{folder} is not a model folder: it has no config.json")
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); the folder is damaged") from None
+    return document if isinstance(document, dict) else {}
+
+
+def setting(path: Path, document: Mapping[str, Any], key: str, kind: type) -> Any:
+    """A value of a config.json, whose type is checked; whole numbers serve as fractions."""
+    value = document.get(key)
+    if value is None:
+        raise UserError(f"{path} has no {key}; the folder is damaged")
+    fits = isinstance(value, int | float if kind is float else kind)
+    if not fits or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{path}: {key} is {value!r} but must be of type {kind.__name__}")
+    return value
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Write JSON for people to read."""
+    write_file(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_weights(folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write `model.safetensors` in full precision; it takes its name when it is whole."""
+    whole = {name: tensor.detach().float().cpu().contiguous() for name, tensor in weights.items()}
+    write_file(folder / "model.safetensors", safetensors.torch.save(whole, {"format": "pt"}))

@@ -85,6 +85,8 @@ NORM_EPS = 1e-5
 """The epsilon that every norm of transformers' two models has."""
 EXPECTED = {"scale_embedding": (True, False), "normalize_embedding": (False, False)}
 """What these settings must be, and what they are where nothing is said."""
+LONGEST = 512
+"""Tokens after which transformers' search stops, if nobody says otherwise; it often goes that far."""
 NEAR = 2e-3
 """How far a stored table of positions may be from the sinusoids; half precision rounds that much."""
 
@@ -192,12 +194,15 @@ def _model_type(config: TransformerConfig) -> str:
 
 
 def _generation(config: TransformerConfig) -> dict[str, Any]:
-    """What makes transformers search as we do: five beams, the mean score of a token, nothing given up early."""
+    """What makes transformers search as we do: five beams, the mean score of a token, nothing given up early.
+
+    Its lengths count the start and the end, and it searches to the last step that could still matter.
+    """
     return {
         "num_beams": 5,
         "length_penalty": 1.0,
         "early_stopping": "never",
-        "max_length": config.max_length,
+        "max_length": min(config.max_length + 1, LONGEST),
         "decoder_start_token_id": config.sos,
         "eos_token_id": config.eos,
         "forced_eos_token_id": config.eos,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heedful.errors import UserError
-    from heedful.formats.huggingface import load_model, save_model
+    from heedful.formats.folders import load_model, save_model
     from heedful.predict import load
 
 __version__ = "0.1.0"
@@ -18,8 +18,8 @@ __all__ = ["UserError", "load", "load_model", "save_model"]
 _HOMES = {
     "UserError": "heedful.errors",
     "load": "heedful.predict",
-    "load_model": "heedful.formats.huggingface",
-    "save_model": "heedful.formats.huggingface",
+    "load_model": "heedful.formats.folders",
+    "save_model": "heedful.formats.folders",
 }
 
 

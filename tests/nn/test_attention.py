@@ -1,3 +1,4 @@
+import importlib
 import math
 
 import pytest
@@ -9,8 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from heedful.errors import UserError
-from heedful.nn import attention as attention_module
-from heedful.nn.attention import MultiHeadAttention, explained_attention, packed_attention
+from heedful.nn.attention import MultiHeadAttention, causal_mask, explained_attention, packed_attention
 from heedful.nn.layout import Packed, Padded
 
 DIM, HEADS = 21, 3
@@ -26,6 +26,19 @@ def packed_layout(lengths: tuple[int, ...] = LENGTHS) -> Packed:
 def attention(dropout: float = 0.0) -> MultiHeadAttention:
     torch.manual_seed(11)
     return MultiHeadAttention(DIM, HEADS, dropout).eval()
+
+
+def torchs(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    """torch's module with the same weights."""
+    theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
+    with torch.no_grad():
+        projections = (ours.query, ours.key, ours.value)
+        assert theirs.in_proj_weight is not None
+        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
+        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    return theirs
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -91,14 +104,7 @@ def test_the_scale_keeps_the_variance_of_the_scores_at_one():
 @pytest.mark.parametrize("masked", [False, True])
 def test_several_heads_agree_with_torchs_module(masked: bool):
     ours = attention()
-    theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True).eval()
-    with torch.no_grad():
-        projections = (ours.query, ours.key, ours.value)
-        assert theirs.in_proj_weight is not None
-        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
-        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
-        theirs.out_proj.weight.copy_(ours.output.weight)
-        theirs.out_proj.bias.copy_(ours.output.bias)
+    theirs = torchs(ours)
     x, mask = normal(len(LENGTHS), LONGEST, DIM), packed_layout().mask()
     padding = ~mask if masked else None
     with torch.no_grad():
@@ -167,6 +173,60 @@ def test_no_token_changes_another_packed_sequence():
             assert (after[same_sequence] != before[same_sequence]).any(-1).all()
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_a_look_at_itself_agrees_with_torchs_module(causal: bool):
+    ours, x = attention(), normal(len(LENGTHS), LONGEST, DIM)
+    later = torch.ones(LONGEST, LONGEST, dtype=torch.bool).triu(1) if causal else None
+    expected, expected_weights = torchs(ours)(x, x, x, attn_mask=later, average_attn_weights=False)
+    explained, weights = ours.look_up(x, ours.keys(x), causal=causal, explain=True)
+    fast, nothing = ours.look_up(x, ours.keys(x), causal=causal)
+    assert nothing is None
+    assert_close(weights, expected_weights)
+    assert_close(explained, expected)
+    assert_close(fast, expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@torch.no_grad()
+def test_a_look_at_a_source_agrees_with_torchs_module(masked: bool):
+    """Three targets of 11 tokens that look at sources of other lengths."""
+    ours = attention()
+    x, source = normal(len(LENGTHS), 11, DIM), normal(len(LENGTHS), LONGEST, DIM, seed=1)
+    real = packed_layout().mask()
+    padding, mask = (~real, real[:, None, None]) if masked else (None, None)
+    expected, expected_weights = torchs(ours)(x, source, source, padding, average_attn_weights=False)
+    explained, weights = ours.look_up(x, ours.keys(source), mask, explain=True)
+    assert weights is not None
+    assert weights.shape == (len(LENGTHS), HEADS, 11, LONGEST)
+    assert_close(weights, expected_weights)
+    assert_close(explained, expected)
+    assert_close(ours.look_up(x, ours.keys(source), mask)[0], expected)
+
+
+@torch.no_grad()
+def test_a_look_up_by_hand():
+    # Query and key take the first number, value the second doubled, output adds 10: two heads of width 1.
+    ours = MultiHeadAttention(2, 2)
+    for linear in (ours.query, ours.key, ours.value, ours.output):
+        linear.bias.zero_()
+    ours.query.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    ours.key.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+    ours.value.weight.copy_(torch.tensor([[0.0, 2.0], [0.0, 1.0]]))
+    ours.output.weight.copy_(torch.eye(2))
+    ours.output.bias.fill_(10.0)
+    seen = ours.keys(torch.tensor([[[math.log(3), 4.0], [0.0, 8.0], [99.0, 99.0]]]))
+    mask = torch.tensor([True, True, False])[None, None, None]
+    found, weights = ours.look_up(torch.tensor([[[1.0, 7.0]]]), seen, mask, explain=True)
+    # The first head weighs 3/4 and 1/4, the second, which scores nothing, one half each; the third is hidden.
+    assert_close(weights, torch.tensor([[[[0.75, 0.25, 0.0]], [[0.5, 0.5, 0.0]]]]))
+    assert_close(found, torch.tensor([[[10.0 + 0.75 * 8 + 0.25 * 16, 10.0 + 0.5 * 4 + 0.5 * 8]]]))
+
+
+def test_a_causal_mask_shows_a_token_itself_and_what_came_before():
+    assert causal_mask(3).tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
 def test_packed_and_padded_have_the_same_gradients():
     layout, weight = packed_layout(), normal(TOKENS, DIM, seed=5)
     gradients = []
@@ -226,8 +286,9 @@ def test_half_precision_on_a_gpu_agrees_with_full_precision_padded(monkeypatch: 
         calls.append(1)
         return real(*arguments)
 
-    real = attention_module.varlen_attn
-    monkeypatch.setattr(attention_module, "varlen_attn", counted)
+    varlen = importlib.import_module("torch.nn.attention.varlen")
+    real = varlen.varlen_attn
+    monkeypatch.setattr(varlen, "varlen_attn", counted)
     torch.manual_seed(11)
     module = MultiHeadAttention(3 * 32, 3).cuda()
     lengths = (53, 2, 101, 1)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tokenizers
 from tokenizers import models
 
-from heedful.data.subwords import EOS, PAD, SPACE, UNK
+from heedful.data.subwords import EOS, PAD, SPACE, UNK, Subwords
 from heedful.errors import UserError
 
 _NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6  # types of pieces
@@ -25,7 +25,8 @@ _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 class MarianPieces:
     """Text to ids and back, with the same methods as `Subwords`.
 
-    Marian starts a translation with <pad>; a model that starts otherwise says so in its config, hence `sos`.
+    The ids are those of sentencepiece, but where two segmentations are equally good to the last digit. Marian starts
+    a translation with <pad>; a model that starts otherwise says so in its config, hence `sos`.
     """
 
     def __init__(
@@ -91,6 +92,10 @@ class MarianPieces:
         if text.startswith(">>") and text[:end] in self._ids:
             return [self._ids[text[:end]]], text[end:]
         return [], text
+
+
+Vocabulary = Subwords | MarianPieces
+"""What a translator may read and write with."""
 
 
 def load_marian(folder: str | Path, *, sos: int | None = None) -> tuple[MarianPieces, MarianPieces]:

@@ -89,7 +89,8 @@ def train(
     """A vocabulary of vocab_size pieces for the text, which is read twice.
 
     If the text supports fewer, that gives fewer, or else is an error. Characters may take three quarters of the
-    room; if there are more, the rarest are unknown. The same text gives the same vocabulary, however many threads.
+    room; if there are more, the rarest are unknown. Unigram learns only pieces that two different words hold. The
+    same text gives the same vocabulary, however many threads.
     """
     if kind not in KINDS:
         raise UserError(f"{kind!r} is no kind of vocabulary; choose from {', '.join(KINDS)}")
@@ -124,7 +125,7 @@ def save(subwords: Subwords, folder: str | Path, name: str = "tokenizer.json", m
     """Write a vocabulary; as tokenizer.json, with the settings that transformers' AutoTokenizer reads beside it.
 
     The class is named there because a folder whose config.json says "marian" would otherwise be taken for one with
-    sentencepiece files. Transformers 4 and 5 both know the name.
+    sentencepiece files. The name is that of transformers 4, and transformers 5 (5.22 was tried) still heeds it.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,10 @@
 
 The folder takes pieces of text and gives pieces: `ctranslate2.Translator(folder).translate_batch([pieces])`. Sources
 go in without their end, which ctranslate2 appends (`add_source_eos`), and targets come out without start and end.
-What a search must never write is no part of the folder: pass the pad and the start as `suppress_sequences`.
+What a search must never write is no part of the folder: pass the pad and the start as `suppress_sequences`, whose
+probability ctranslate2 then shares out among the other tokens. A `patience` as large as the beam and a
+`min_decoding_length` of 0 make its search the one of `decode`, to the last hypothesis and score; the largest
+`max_decoding_length` that it can reach is the model's positions.
 """
 
 from collections.abc import Sequence

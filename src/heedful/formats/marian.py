@@ -237,11 +237,14 @@ def _config(folder: Path, document: dict[str, Any]) -> TransformerConfig:
     tied = document.get("tie_word_embeddings", True)
     shared = document.get("share_encoder_decoder_embeddings", True)
     target = document.get("decoder_vocab_size") or known["vocab_size"]
-    return TransformerConfig(
-        **known,
-        share=("all" if shared else "output") if tied else "none",
-        target_vocab_size=None if target == known["vocab_size"] else target,
-    )
+    try:
+        return TransformerConfig(
+            **known,
+            share=("all" if shared else "output") if tied else "none",
+            target_vocab_size=None if target == known["vocab_size"] else target,
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _ours(folder: Path, theirs: Mapping[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:

@@ -50,4 +50,7 @@ def _config(folder: Path, document: dict[str, Any]) -> RnnConfig:
             of_type = int if optional else field.type
             assert isinstance(of_type, type)
             known[field.name] = setting(folder / "config.json", document, field.name, of_type)
-    return RnnConfig(**known)
+    try:
+        return RnnConfig(**known)
+    except UserError as error:
+        raise UserError(f"{folder / 'config.json'}: {error}") from None

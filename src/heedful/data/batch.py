@@ -1,6 +1,6 @@
-"""Batches, packed: the tokens of all sequences end to end, without padding.
+"""Batches: packed, with the tokens of all sequences end to end and no padding; or pairs in two rectangles.
 
-Shapes: B sequences, N tokens, M masked tokens.
+Shapes: B sequences, N tokens, M masked tokens, S source length, T target length.
 """
 
 from collections.abc import Sequence
@@ -60,3 +60,23 @@ def collate(inputs: Sequence[Input]) -> InputBatch:
         offsets.astype(np.int32),
         int(lengths.max()),
     )
+
+
+class PairBatch(NamedTuple):
+    """Sentence pairs in two rectangles, filled up with the padding id."""
+
+    source: np.ndarray
+    """(B, S) int64, each row ending with the end."""
+    target: np.ndarray
+    """(B, T + 1) int64, each row from start to end: all but the last are read, all but the first are written."""
+    pad: int
+
+    @property
+    def predictions(self) -> int:
+        """Target tokens to write, the ends among them."""
+        return int((self.target[:, 1:] != self.pad).sum())
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens of both sides."""
+        return int((self.source != self.pad).sum()) + self.predictions

@@ -118,9 +118,7 @@ def search(
     look_every = LOOK_EVERY.get(device.type, 1)
     longest = max(limit.most for limit in task.limits)
     for length in range(longest + 1):
-        scores, state, weights = steps.step(
-            beams.state, beams.last, beams.parents, explain=beams.coverage is not None
-        )
+        scores, state, weights = steps.step(beams.state, beams.last, beams.parents, beams.coverage is not None)
         beams.state = state
         log_probs = _allowed(scores.float().log_softmax(-1), beams, length, options)
         if generator is not None:
@@ -304,14 +302,13 @@ def _leave(steps: Steps, beams: _Beams, options: SearchOptions, found: list[list
     if not staying:
         return replace(beams, numbers=[])
     rows = torch.tensor(staying, device=beams.sums.device)
-    tensors = {
+    tensors: dict[str, Any] = {
         name: value.index_select(0, rows)
         for name, value in vars(beams).items()
         if isinstance(value, Tensor) and name not in ("state", "end", "never")
     }
-    return replace(
-        beams, state=steps.keep(beams.state, rows), numbers=[beams.numbers[number] for number in staying], **tensors
-    )
+    numbers = [beams.numbers[number] for number in staying]
+    return replace(beams, state=steps.keep(beams.state, rows), numbers=numbers, **tensors)
 
 
 def _collect(beams: _Beams, rows: Sequence[int], options: SearchOptions, found: list[list[Hypothesis]]) -> None:

@@ -24,7 +24,7 @@ from heedful.runs.folder import claim, give_back, reclaim, require_free, require
 from heedful.runs.judge import Judge
 from heedful.runs.material import gather
 from heedful.runs.start import build, optimizer_for, unscale
-from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import bert_shape, interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
@@ -153,7 +153,7 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
         evaluate=test,
         save=save,
     )
-    introduce(log, model, model.config, compute, World(), progress)
+    introduce(log, model, bert_shape(model.config), compute, World(), progress)
     log.note(
         f"training: {_count(len(material.training.inputs), 'input')}, {_count(learning.epochs or 0, 'epoch')} of "
         f"{_count(data.batches, 'batch', 'batches')}, learning rate {plan.lr:g}; "

@@ -24,7 +24,7 @@ from heedful.runs import corpus
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, reclaim
 from heedful.runs.options import PretrainOptions, Recipe, read_recipe, resolved
-from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import bert_shape, interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
@@ -270,7 +270,7 @@ def _train(
         evaluate=test,
         save=save,
     )
-    introduce(log, model, model.config, compute, ranks, progress)
+    introduce(log, model, bert_shape(model.config), compute, ranks, progress)
     if not can_test:
         log.note("too few documents are held out to evaluate on; --held-out 0.1 holds out more")
     cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""

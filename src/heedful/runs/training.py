@@ -66,18 +66,21 @@ def run(
             raise UserError(f"the GPU's memory is too small for this; try {smaller}") from None
 
 
-def introduce(
-    log: Log, model: nn.Module, config: BertConfig, compute: Compute, ranks: World, progress: Progress
-) -> None:
-    """Say what is trained, and where."""
+def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: World, progress: Progress) -> None:
+    """Say what is trained, and where; `shape` is the model in a few words."""
     parameters = sum(p.numel() for p in model.parameters())
     where = compute.device.type if ranks.ranks == 1 else f"{ranks.ranks} processes ({compute.device.type})"
     log.note(
-        f"model: {config.layers} layers, {config.dim} wide, {config.heads} heads, {config.vocab_size:,} tokens, "
-        f"{parameters / 1e6:.1f}M parameters, on {where} in {str(compute.dtype).removeprefix('torch.')}"
+        f"model: {shape}, {parameters / 1e6:.1f}M parameters, "
+        f"on {where} in {str(compute.dtype).removeprefix('torch.')}"
     )
     if progress.step:
         log.note(f"resuming at step {progress.step}")
+
+
+def bert_shape(config: BertConfig) -> str:
+    """A BERT in a few words."""
+    return f"{config.layers} layers, {config.dim} wide, {config.heads} heads, {config.vocab_size:,} tokens"
 
 
 def resume_command(command: str, out: Path, ranks: World = World()) -> str:  # noqa: B008 (a tuple)

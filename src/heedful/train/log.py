@@ -24,6 +24,8 @@ WORDS = {
     "loss": ("loss", ".3f"),
     "mlm_accuracy": ("words", ".1%"),
     "nsp_accuracy": ("next sentence", ".1%"),
+    "token_accuracy": ("tokens", ".1%"),
+    "bleu": ("BLEU", ".2f"),
     "perplexity": ("perplexity", ".1f"),
     "accuracy": ("accuracy", ".1%"),
     "matthews": ("Matthews", ".3f"),

@@ -25,7 +25,7 @@ from heedful.errors import Interrupted
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
 from heedful.train.optim import clip, set_rate
-from heedful.train.schedule import linear
+from heedful.train.schedule import SCHEDULES
 
 Batch = TypeVar("Batch")
 Metrics = dict[str, float]
@@ -55,6 +55,7 @@ class Plan:
     """Seconds; either this or steps."""
     lr: float
     warmup: float
+    """Share of the run."""
     accumulation: int
     clip: float
     seed: int
@@ -63,13 +64,15 @@ class Plan:
     checkpoint_steps: int | None
     checkpoint_seconds: float | None
     """Either this or steps between two checkpoints."""
+    schedule: str = "linear"
 
     def rate(self, step: int, elapsed: float) -> float:
         """The learning rate of a step: that of its middle, so that neither the first nor the last is wasted."""
+        share = SCHEDULES[self.schedule]
         if self.steps is not None:
-            return self.lr * linear((step + 0.5) / self.steps, self.warmup)
+            return self.lr * share((step + 0.5) / self.steps, self.warmup)
         assert self.budget is not None
-        return self.lr * linear(min(1.0, elapsed / self.budget), self.warmup)
+        return self.lr * share(min(1.0, elapsed / self.budget), self.warmup)
 
     def done(self, progress: Progress) -> float:
         """The share of the run that is behind us."""

@@ -8,6 +8,7 @@ Shapes: B sequences, T padded length, N tokens, C outputs.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,12 +71,16 @@ class Replay:
         if length not in self.recorded:
             sample = torch.zeros_like(x).requires_grad_(x.requires_grad)
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=self.device)
-            # Recording draws dropout of its own; a resumed run records at another step and must not notice.
-            with torch.random.fork_rng([self.device]), torch.autocast("cuda", enabled=False):
-                layers = _Layers(self.model, self.dtype)
-                torch.cuda.make_graphed_callables(layers, (sample, mask), pool=self.pool)  # in place
-                self.recorded[length] = layers
+            self.recorded[length] = record(_Layers(self.model, self.dtype), (sample, mask), self.pool)
         return self.recorded[length]
+
+
+def record(module: nn.Module, samples: tuple[Tensor, ...], pool: tuple[int, int]) -> Callable[..., Any]:
+    """The module, whose passes over tensors like the samples are replayed from now on."""
+    # Recording draws dropout of its own; a resumed run records at another step and must not notice.
+    with torch.random.fork_rng([samples[0].device]), torch.autocast("cuda", enabled=False):
+        torch.cuda.make_graphed_callables(module, samples, pool=pool)  # pyrefly: ignore (in place)
+    return module
 
 
 def padded_length(longest: int) -> int:

@@ -18,6 +18,16 @@ def linear(progress: float, warmup: float) -> float:
     return max(0.0, (1.0 - progress) / (1.0 - warmup)) if warmup < 1.0 else 1.0
 
 
+def inverse_root(progress: float, warmup: float) -> float:
+    """The share of the peak rate: up in a straight line, then down with the root (Vaswani et al. 2017, 5.3)."""
+    if progress < warmup:
+        return progress / warmup
+    return (warmup / progress) ** 0.5 if progress > 0 else 1.0
+
+
+SCHEDULES = {"linear": linear, "inverse-root": inverse_root}
+
+
 def seconds(duration: str) -> float:
     """A duration as people write it: 90s, 10m, 1h30m."""
     parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", duration.strip())

@@ -1,0 +1,140 @@
+"""What searches: sources in, hypotheses out, in the order in which they came. Knows nothing of text.
+
+Sources are batched by length inside. See `predict/ctranslate2.py` for the other engine.
+
+Shapes: B sentences, S source length, T target length.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.data.bitext import Marks
+from heedful.decode import Ensemble, Hypothesis, Limits, SearchOptions, Task, search
+from heedful.decode import Marks as SearchMarks
+from heedful.predict.engine import by_length
+from heedful.tasks.translation import Translating
+
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""The most source tokens of a batch, padding and beams included in a GPU's, whose memory they fill."""
+
+
+class Sentence(NamedTuple):
+    """A source to translate, as ids without marks, and how its target must begin."""
+
+    ids: Sequence[int]
+    prefix: Sequence[int] = ()
+
+
+class Searcher(Protocol):
+    """A model that searches for translations."""
+
+    longest: int
+    """Most tokens of a source, and of a target."""
+
+    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence."""
+        ...
+
+    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
+        """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""
+        ...
+
+    def align(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
+        """How much each target token looked at each of the source, ends included: (T + 1, S + 1) a pair."""
+        ...
+
+
+class TorchSearcher:
+    """One torch model or several that decide together, put at rest, where their weights are."""
+
+    def __init__(self, models: Sequence[Translating], marks: Marks, never: Sequence[int]) -> None:
+        self.models = models
+        self.marks = marks
+        self.search_marks = SearchMarks(marks.sos, marks.eos, tuple(never))
+        self.longest = min(model.config.max_length for model in models) - 1
+        self.device = next(models[0].parameters()).device
+
+    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence."""
+        found: list[list[Hypothesis]] = [[] for _ in sentences]
+        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
+        if self.device.type == "cuda":
+            room //= options.width
+        with self._resting():
+            for chosen in by_length([len(one.ids) + 1 for one in sentences], room, padded=True):
+                answers = self._batch([sentences[number] for number in chosen], options)
+                for number, answer in zip(chosen, answers, strict=True):
+                    found[number] = answer
+        return found
+
+    def _batch(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+        source, mask = self._rectangle([[*one.ids, self.marks.eos] for one in sentences])
+        states = []
+        for model in self.models:
+            memory: Any = model.encode(source, mask)  # each kind of model has its own
+            states.append(model.start(memory, options.width))
+        steps, state = (self.models[0], states[0]) if len(states) == 1 else (Ensemble(self.models), tuple(states))
+        task = Task(
+            state,
+            [Limits(*options.limits(len(one.ids) + 1, self.longest)) for one in sentences],
+            [one.prefix for one in sentences],
+            mask,
+        )
+        return search(steps, task, self.search_marks, options, self.device)
+
+    def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
+        """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""
+
+        def run(source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+            each = [model(source, mask, target[:, :-1]).float().log_softmax(-1) for model in self.models]
+            log_probs = torch.stack(each).logsumexp(0) - math.log(len(each))
+            return log_probs.gather(-1, target[:, 1:, None])[..., 0]
+
+        return [row[: len(pair[1]) + 1] for row, pair in zip(self._each(pairs, run), pairs, strict=True)]
+
+    def align(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
+        """How much each target token looked at each of the source, ends included: (T + 1, S + 1) a pair."""
+
+        def run(source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+            return torch.stack([model.align(source, mask, target[:, :-1]) for model in self.models]).mean(0)
+
+        found = self._each(pairs, run)
+        return [table[: len(two) + 1, : len(one) + 1] for table, (one, two) in zip(found, pairs, strict=True)]
+
+    def _each(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], run: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> list[np.ndarray]:
+        found: list[np.ndarray] = [np.empty(0)] * len(pairs)
+        _, sos, eos = self.marks
+        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
+        with self._resting():
+            for chosen in by_length([max(map(len, pair)) + 2 for pair in pairs], room, padded=True):
+                source, mask = self._rectangle([[*pairs[number][0], eos] for number in chosen])
+                target, _ = self._rectangle([[sos, *pairs[number][1], eos] for number in chosen])
+                answers = run(source, mask, target).float().cpu().numpy()
+                for number, answer in zip(chosen, answers, strict=True):
+                    found[number] = answer
+        return found
+
+    def _rectangle(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """(B, S), filled up with padding, and where it is real."""
+        table = np.full((len(rows), max(map(len, rows))), self.marks.pad, np.int64)
+        mask = np.zeros(table.shape, bool)
+        for number, row in enumerate(rows):
+            table[number, : len(row)] = row
+            mask[number, : len(row)] = True
+        return torch.from_numpy(table).to(self.device), torch.from_numpy(mask).to(self.device)
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """No gradients, no dropout."""
+        for model in self.models:
+            model.eval()
+        with torch.inference_mode():
+            yield

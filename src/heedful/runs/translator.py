@@ -1,0 +1,267 @@
+"""Training a translator, from sentence pairs to a model folder: reads, trains, averages, saves, resumes exactly."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful.data import subwords
+from heedful.data.batch import PairBatch
+from heedful.data.bitext import Bitext
+from heedful.data.subwords import Subwords
+from heedful.durable import write_file
+from heedful.errors import UserError
+from heedful.formats.translators import save_translator
+from heedful.models import rnn, transformer
+from heedful.models.rnn import Rnn, RnnConfig
+from heedful.models.transformer import Transformer, TransformerConfig
+from heedful.runs.device import Compute, choose
+from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
+from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.translator_judge import TranslatorJudge
+from heedful.runs.translator_material import TranslatorMaterial, gather
+from heedful.runs.translator_options import TranslatorOptions, TranslatorRecipe, check, read_recipe, resolved
+from heedful.tasks.term import Term
+from heedful.tasks.translation import Translating, translation_counts, translation_terms
+from heedful.train import checkpoint
+from heedful.train.distributed import World
+from heedful.train.log import Log, describe, summary_writer
+from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
+from heedful.train.optim import adamw
+from heedful.train.replay_pairs import PairReplay
+from heedful.train.schedule import seconds
+
+RESULT_FILE = "evaluation.json"
+TARGET_FILE = "target_tokenizer.json"
+"""The vocabulary to write with, where it is another than the one to read with."""
+
+
+def train_translator(options: TranslatorOptions) -> Metrics:
+    """Make the model folder; how well its model did on the pairs to evaluate on."""
+    recipe, out = options.settings, options.out
+    if options.resume:
+        require_unfinished(out, "that is not supported yet; train anew, not from")
+    check(recipe)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("translators are trained in one process; start it without torchrun")
+    if recipe.run.tensorboard:
+        summary_writer()  # said now, if it is missing, and not after the data is read
+    recipe = resolved(recipe, dim=_dim(recipe))
+    make_plan(recipe)  # said now, if it can't be made
+    compute = choose(recipe.run.device, recipe.run.precision)
+    compute.repeatable()
+    if not options.resume:
+        require_free(out)
+    log = Log(out, leads=True)
+    material = gather(recipe, log, _vocabularies(out) if options.resume else None)
+    new = False
+    if options.resume:
+        reclaim(out, recipe, read_recipe)
+    else:
+        new = claim(out, recipe)
+    try:
+        model = build(recipe, material).to(compute.device)
+        judge = TranslatorJudge(model, material, recipe)
+        subwords.save(material.source, out, max_length=model.config.max_length)
+        if material.target is not material.source:
+            subwords.save(material.target, out, TARGET_FILE)
+    except BaseException:
+        if not options.resume:
+            give_back(out, remove=new)
+        raise
+    return _train(replace(options, settings=recipe), judge, material, compute, log)
+
+
+def build(recipe: TranslatorRecipe, material: TranslatorMaterial) -> Translating:
+    """A new model, its weights drawn from the seed."""
+    part = recipe.model
+    assert part.share is not None
+    assert part.dropout is not None
+    sizes: dict[str, Any] = {
+        "vocab_size": material.source.vocab_size,
+        "target_vocab_size": None if material.target is material.source else material.target.vocab_size,
+        "share": part.share,
+        "dropout": part.dropout,
+        **material.marks._asdict(),
+    }
+    generator = torch.Generator().manual_seed(step_seed(recipe.run.seed, 0, 2**31))
+    if part.model == "rnn":
+        config = RnnConfig.of_size(
+            part.size,
+            **sizes,
+            score=part.score,
+            cell=part.cell,
+            bidirectional=part.bidirectional,
+            input_feeding=part.input_feeding,
+        )
+        recurrent = Rnn(config)
+        rnn.initialise(recurrent, config, generator)
+        return recurrent
+    shape = TransformerConfig.of_size(
+        part.size, **sizes, pre_norm=part.pre_norm, attention_dropout=part.attention_dropout
+    )
+    model = Transformer(shape)
+    transformer.initialise(model, generator)
+    return model
+
+
+def make_plan(recipe: TranslatorRecipe) -> Plan:
+    """The schedule that a resolved recipe asks for."""
+    learning, run_part = recipe.learning, recipe.run
+    assert learning.lr is not None
+    every_steps, every_seconds = interval(run_part.checkpoint_every)
+    warmup = learning.warmup
+    if warmup >= 1:
+        assert run_part.steps is not None
+        warmup /= run_part.steps
+    return Plan(
+        steps=run_part.steps,
+        budget=None if run_part.budget is None else seconds(run_part.budget),
+        lr=learning.lr,
+        warmup=warmup,
+        accumulation=learning.accumulation,
+        clip=learning.clip,
+        seed=run_part.seed,
+        evaluations=run_part.evaluations,
+        checkpoint_steps=every_steps,
+        checkpoint_seconds=every_seconds,
+        schedule=learning.schedule,
+    )
+
+
+def _train(
+    options: TranslatorOptions, judge: TranslatorJudge, material: TranslatorMaterial, compute: Compute, log: Log
+) -> Metrics:
+    recipe, out, model = options.settings, options.out, judge.model
+    folder, learning, plan = out / "checkpoints", recipe.learning, make_plan(recipe)
+    replay = None
+    if compute.device.type == "cuda" and isinstance(model, Transformer):
+        replay = PairReplay(model, learning.label_smoothing, compute.dtype)
+    data = Bitext(
+        pairs=material.pairs,
+        marks=material.marks,
+        batch_tokens=learning.batch_tokens,
+        seed=recipe.run.seed,
+        whole=replay is not None,
+    )
+    optimizer = adamw(model, lr=plan.lr, betas=(0.9, learning.beta2), eps=1e-9, decay=learning.weight_decay)
+    progress = _restore(folder, judge, optimizer, material, log, compute) if options.resume else Progress()
+
+    def terms(batch: PairBatch) -> dict[str, Term]:
+        found = None if replay is None else replay.terms(batch)
+        if found is not None:
+            return found
+        with compute.autocast():
+            return translation_terms(model, batch, compute.device, learning.label_smoothing)
+
+    def test(now: Progress) -> bool:
+        found, translations = judge.look(now.step)
+        log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
+        log.note(f"step {now.step}, held out: {describe(found)}")
+        for number in _shown(len(translations), recipe.run.samples):
+            log.note(f"    {judge.examples[number].source}\n  → {translations[number]}")
+        if learning.patience and judge.stale >= learning.patience and plan.done(now) < 1.0:
+            log.note(f"stopping early: no better BLEU in {judge.stale} evaluations")
+            return True
+        return False
+
+    def save(now: Progress) -> None:
+        state = {
+            "data": material.digest,
+            "best": judge.best,
+            "best_step": judge.best_step,
+            "stale": judge.stale,
+            "kept": [[bleu, step] for bleu, step, _ in judge.kept],
+        }
+        tensors = {f"kept-{number}": weights for number, (_, _, weights) in enumerate(judge.kept)}
+        checkpoint.save(folder, snapshot(now, model, optimizer, state=state, tensors=tensors), recipe.run.keep)
+
+    job = Job(
+        model=model,
+        optimizer=optimizer,
+        batches=data.stream,
+        tokens=lambda batch: batch.tokens,
+        counts=translation_counts,
+        terms=terms,
+        plan=plan,
+        world=World(),
+        report=reporter(plan, log),
+        evaluate=test,
+        save=save,
+    )
+    introduce(log, model, _shape(model), compute, World(), progress)
+    log.note(
+        f"training: {material.count:,} pairs, {data.batches():,} batches an epoch, learning rate {plan.lr:g}; "
+        f"the best BLEU on {len(judge.examples):,} pairs is kept"
+    )
+    run(
+        job,
+        progress,
+        log,
+        folder=folder,
+        resume=resume_command("train-translator", out),
+        smaller=f"--batch-tokens {max(1, learning.batch_tokens // 2)}",
+        tensorboard=recipe.run.tensorboard,
+    )
+    bleu = judge.settle()
+    result = {"metric": "bleu", "step": judge.best_step, "examples": len(judge.examples), "scores": {"bleu": bleu}}
+    write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
+    save_translator(model, out)
+    shutil.rmtree(folder, ignore_errors=True)
+    log.note(f"in the end, greedily on the dev set: {describe({'bleu': bleu})}")
+    log.note(f"saved {out}")
+    return {"bleu": bleu}
+
+
+def _restore(
+    folder: Path,
+    judge: TranslatorJudge,
+    optimizer: torch.optim.Optimizer,
+    material: TranslatorMaterial,
+    log: Log,
+    compute: Compute,
+) -> Progress:
+    found = checkpoint.load_last(folder, log.warn)
+    if found is None:
+        return Progress()
+    if found.state["data"] != material.digest:
+        raise UserError(
+            "the data has changed since the run began, so it can't be resumed; start again in another --out"
+        )
+    judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
+    judge.kept = [
+        (bleu, step, {name: tensor.to(compute.device) for name, tensor in found.tensors[f"kept-{number}"].items()})
+        for number, (bleu, step) in enumerate(found.state["kept"])
+    ]
+    return restore(found, judge.model, optimizer)
+
+
+def _vocabularies(out: Path) -> tuple[Subwords, Subwords] | None:
+    """Those that an interrupted run has made, if it got so far."""
+    if not (out / "tokenizer.json").is_file():
+        return None
+    source = subwords.load(out)
+    return source, subwords.load(out, TARGET_FILE) if (out / TARGET_FILE).is_file() else source
+
+
+def _dim(recipe: TranslatorRecipe) -> int:
+    sizes = rnn.SIZES if recipe.model.model == "rnn" else transformer.SIZES
+    return sizes[recipe.model.size][1]
+
+
+def _shown(count: int, samples: int) -> range:
+    """Which of the dev set's sentences to show: the same ones always, spread over it."""
+    return range(0, count, max(1, count // samples))[:samples] if samples else range(0)
+
+
+def _shape(model: Translating) -> str:
+    config = model.config
+    if isinstance(config, TransformerConfig):
+        return f"{config.encoder_layers}+{config.decoder_layers} layers, {config.dim} wide, {config.heads} heads"
+    return (
+        f"{config.layers}+{config.layers} {config.cell.upper()} layers, {config.dim} wide, {config.score} attention"
+    )

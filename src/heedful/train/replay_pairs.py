@@ -1,0 +1,70 @@
+"""A Transformer's training step over sentence pairs, recorded once a shape and then replayed; see `train/replay.py`.
+
+Shapes: B pairs, S source length, T target length, D width.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from heedful.data.batch import PairBatch
+from heedful.models.transformer import Transformer
+from heedful.tasks.scoring import on_device
+from heedful.tasks.term import Term
+from heedful.tasks.translation import smoothed
+from heedful.train.replay import record
+
+MOST_SHAPES = 24
+"""Recordings to keep: each holds memory of its own. Batches of other shapes are for somebody else."""
+
+
+class _Layers(nn.Module):
+    """All but the embeddings of the inputs, whose gradient can't be recorded, up to the loss."""
+
+    def __init__(self, model: Transformer, pad: int, smoothing: float, dtype: torch.dtype) -> None:
+        super().__init__()
+        # Its parameters are what a recording gives gradients to.
+        tables = [model.target_table if model.projection is None else model.projection]
+        self.parts = nn.ModuleList(
+            [model.encoder, model.decoder, *filter(None, [model.encoder_norm, model.decoder_norm]), *tables]
+        )
+        self.bias = model.output_bias
+        self.run = lambda x, mask, y: model.output(model.decode(y, model.encode_embedded(x, mask))[0])
+        self.pad, self.smoothing = pad, smoothing
+        self.low = dtype is not torch.float32
+
+    def forward(self, x: Tensor, mask: Tensor, y: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        # The cache of cast weights would hold what the first recording cast for ever.
+        with torch.autocast("cuda", torch.bfloat16, enabled=self.low, cache_enabled=False):
+            return smoothed(self.run(x, mask, y).flatten(0, 1), labels.flatten(), self.pad, self.smoothing)
+
+
+class PairReplay:
+    """The terms of batches of fixed shapes by replaying; None for shapes beyond those that are kept."""
+
+    def __init__(self, model: Transformer, smoothing: float, dtype: torch.dtype) -> None:
+        self.model = model
+        self.smoothing = smoothing
+        self.dtype = dtype
+        self.recorded: dict[tuple[int, ...], Callable[..., tuple[Tensor, Tensor]]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+        self.device = next(model.parameters()).device
+
+    def terms(self, batch: PairBatch) -> dict[str, Term] | None:
+        """As `tasks.translation.translation_terms`."""
+        shape = (*batch.source.shape, *batch.target.shape)
+        if shape not in self.recorded and len(self.recorded) == MOST_SHAPES:
+            return None
+        source, target = on_device(batch.source, self.device), on_device(batch.target, self.device)
+        mask, labels = source != batch.pad, target[:, 1:].contiguous()
+        if shape not in self.recorded:  # before anything is embedded: a table may be a part of the recording too
+            layers = _Layers(self.model, batch.pad, self.smoothing, self.dtype)
+            self.recorded[shape] = record(layers, self._samples(mask, labels), self.pool)
+        x, y = self.model.embed_source(source), self.model.embed_target(target[:, :-1])
+        loss, correct = self.recorded[shape](x, mask, y, labels)
+        return {"token": Term(loss, correct, batch.predictions)}
+
+    def _samples(self, mask: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        x, y = (torch.zeros(*ids.shape, self.model.config.dim, device=self.device) for ids in (mask, labels))
+        return x.requires_grad_(), torch.ones_like(mask), y.requires_grad_(), torch.ones_like(labels)

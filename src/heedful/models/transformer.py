@@ -31,6 +31,9 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
 SHARES = ("all", "output", "none")
 """Which of the three tables are one: source, target and output; target and output; none of them."""
 
+POST_NORM_GAINS = {"query": 0.5**0.5, "key": 0.5**0.5, "value": 0.5, "output": 0.5, "outer": 0.5}
+"""How much smaller the matrices of sublayers start where norms come after the residuals."""
+
 ROOM = 32
 """Positions that a decoder's past has room for at first; it doubles when they are full."""
 
@@ -268,12 +271,17 @@ def _with_room(cache: Cache) -> Cache:
 
 
 def initialise(model: Transformer, generator: torch.Generator) -> None:
-    """Matrices as Glorot and Bengio draw them, embeddings with variance 1/D, norms at one, biases at zero."""
+    """Matrices as Glorot and Bengio draw them, embeddings with variance 1/D, norms at one, biases at zero.
+
+    With norms after the residuals, what the sublayers add starts smaller (compare DeepNet, Wang et al. 2022, section
+    3.3), and queries match keys less: with high learning rates such a model else stays at guessing frequent words.
+    """
     for name, parameter in model.named_parameters():
         with torch.no_grad():
             if "embedding" in name or name.startswith("projection"):
                 parameter.normal_(0.0, model.config.dim**-0.5, generator=generator)
             elif parameter.dim() > 1:
-                nn.init.xavier_uniform_(parameter, generator=generator)
+                gain = 1.0 if model.config.pre_norm else POST_NORM_GAINS.get(name.split(".")[-2], 1.0)
+                nn.init.xavier_uniform_(parameter, gain, generator=generator)
             else:
                 parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)

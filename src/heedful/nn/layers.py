@@ -80,7 +80,7 @@ class Moment(NamedTuple):
     span: int
     """Positions of the past that are looked at, the new one included."""
     mask: Tensor | None
-    """(span,), False at positions that are not written yet; None when all are."""
+    """(1, span), False at positions that are not written yet; None when all are."""
     rows: Tensor | None
     """(B * K,): which of the old beams each beam continues; None when all stay."""
 

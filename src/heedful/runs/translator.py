@@ -140,7 +140,7 @@ def _train(
     folder, learning, plan = out / "checkpoints", recipe.learning, make_plan(recipe)
     replay = None
     if compute.device.type == "cuda" and isinstance(model, Transformer):
-        replay = PairReplay(model, learning.label_smoothing, compute.dtype)
+        replay = PairReplay(model, learning.label_smoothing, learning.agreement, compute.dtype)
     data = Bitext(
         pairs=material.pairs,
         marks=material.marks,
@@ -156,7 +156,7 @@ def _train(
         if found is not None:
             return found
         with compute.autocast():
-            return translation_terms(model, batch, compute.device, learning.label_smoothing)
+            return translation_terms(model, batch, compute.device, learning.label_smoothing, learning.agreement)
 
     def test(now: Progress) -> bool:
         found, translations = judge.look(now.step)

@@ -112,6 +112,8 @@ class TranslatorLearningPart:
     """Batches whose gradients are added before a step."""
     label_smoothing: float = 0.1
     """Probability that the training targets keep for all other tokens."""
+    agreement: float = 0.0
+    """Read every pair twice under different dropout, and pull the two readings together (R-Drop); 5 is usual."""
     weight_decay: float = 0.0
     """Pull of the matrices towards zero."""
     beta2: float = 0.98
@@ -129,7 +131,7 @@ class TranslatorLearningPart:
         for name in ("accumulation", "average", "batch_tokens"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)} must be at least 1")
-        for name in ("warmup", "weight_decay", "patience"):
+        for name in ("warmup", "weight_decay", "patience", "agreement"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} {getattr(self, name)} must not be negative")
         for name in ("label_smoothing", "beta2"):

@@ -23,23 +23,41 @@ def translation_counts(batch: PairBatch) -> dict[str, int]:
 
 
 def translation_terms(
-    model: Translating, batch: PairBatch, device: torch.device, smoothing: float = 0.0
+    model: Translating, batch: PairBatch, device: torch.device, smoothing: float = 0.0, agreement: float = 0.0
 ) -> dict[str, Term]:
     """The sums over the tokens to write. Padding is not scored at all."""
+    if agreement:
+        batch = twice(batch)
     source = on_device(batch.source, device)
     states = model.states(source, source != batch.pad, on_device(batch.target[:, :-1], device))  # (B, T, D)
     labels = batch.target[:, 1:].ravel()
     real = np.flatnonzero(labels != batch.pad)
     scores = model.output(states.flatten(0, 1).index_select(0, on_device(real, device)))  # (N, V)
-    loss, correct = smoothed(scores, on_device(labels[real], device), batch.pad, smoothing)
-    return {"token": Term(loss, correct, len(real))}
+    loss, correct = objective(scores, on_device(labels[real], device), batch.pad, smoothing, agreement)
+    return {"token": Term(loss, correct, len(real) // 2 if agreement else len(real))}
 
 
-def smoothed(scores: Tensor, labels: Tensor, pad: int, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy against labels that keep a little probability for all other tokens, and how many are right.
+def twice(batch: PairBatch) -> PairBatch:
+    """The same pairs two times: dropout makes them two readings, which should agree."""
+    return PairBatch(np.concatenate([batch.source] * 2), np.concatenate([batch.target] * 2), batch.pad)
 
-    (N, V) and (N,), of which those that are padding count for nothing.
+
+def objective(
+    scores: Tensor, labels: Tensor, pad: int, smoothing: float, agreement: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """What is minimised, and how many tokens are right: (N, V) and (N,), of which padding counts for nothing.
+
+    Cross-entropy against labels that keep a little probability for all other tokens. With `agreement`, the second
+    half is the first once more under another dropout, and the two must not differ (R-Drop, Liang et al. 2021): the
+    mean of both readings' losses, and as its share of the divergence between them what the paper calls alpha.
     """
-    loss = F.cross_entropy(scores.float(), labels, ignore_index=pad, label_smoothing=smoothing, reduction="sum")
-    right = scores.detach().argmax(-1) == labels
-    return loss, (right & (labels != pad)).sum()
+    scores = scores.float()
+    loss = F.cross_entropy(scores, labels, ignore_index=pad, label_smoothing=smoothing, reduction="sum")
+    right = ((scores.detach().argmax(-1) == labels) & (labels != pad)).sum()
+    if not agreement:
+        return loss, right
+    one, other = scores.log_softmax(-1).chunk(2)
+    # KL one way and the other: the sum over the vocabulary of (p - q)(log p - log q).
+    apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
+    apart = apart.masked_fill(labels.chunk(2)[0] == pad, 0.0).sum()
+    return loss / 2 + agreement / 4 * apart, right // 2

@@ -4,6 +4,7 @@ Shapes: B pairs, S source length, T target length, D width.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from heedful.data.batch import PairBatch
 from heedful.models.transformer import Transformer
 from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
-from heedful.tasks.translation import smoothed
+from heedful.tasks.translation import objective, twice
 from heedful.train.replay import record
 
 MOST_SHAPES = 24
@@ -22,7 +23,7 @@ MOST_SHAPES = 24
 class _Layers(nn.Module):
     """All but the embeddings of the inputs, whose gradient can't be recorded, up to the loss."""
 
-    def __init__(self, model: Transformer, pad: int, smoothing: float, dtype: torch.dtype) -> None:
+    def __init__(self, model: Transformer, pad: int, smoothing: float, agreement: float, dtype: torch.dtype) -> None:
         super().__init__()
         # Its parameters are what a recording gives gradients to.
         tables = [model.target_table if model.projection is None else model.projection]
@@ -31,21 +32,22 @@ class _Layers(nn.Module):
         )
         self.bias = model.output_bias
         self.run = lambda x, mask, y: model.output(model.decode(y, model.encode_embedded(x, mask))[0])
-        self.pad, self.smoothing = pad, smoothing
+        self.objective = partial(objective, pad=pad, smoothing=smoothing, agreement=agreement)
         self.low = dtype is not torch.float32
 
     def forward(self, x: Tensor, mask: Tensor, y: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         # The cache of cast weights would hold what the first recording cast for ever.
         with torch.autocast("cuda", torch.bfloat16, enabled=self.low, cache_enabled=False):
-            return smoothed(self.run(x, mask, y).flatten(0, 1), labels.flatten(), self.pad, self.smoothing)
+            return self.objective(self.run(x, mask, y).flatten(0, 1), labels.flatten())
 
 
 class PairReplay:
     """The terms of batches of fixed shapes by replaying; None for shapes beyond those that are kept."""
 
-    def __init__(self, model: Transformer, smoothing: float, dtype: torch.dtype) -> None:
+    def __init__(self, model: Transformer, smoothing: float, agreement: float, dtype: torch.dtype) -> None:
         self.model = model
         self.smoothing = smoothing
+        self.agreement = agreement
         self.dtype = dtype
         self.recorded: dict[tuple[int, ...], Callable[..., tuple[Tensor, Tensor]]] = {}
         self.pool = torch.cuda.graph_pool_handle()
@@ -56,10 +58,11 @@ class PairReplay:
         shape = (*batch.source.shape, *batch.target.shape)
         if shape not in self.recorded and len(self.recorded) == MOST_SHAPES:
             return None
-        source, target = on_device(batch.source, self.device), on_device(batch.target, self.device)
+        read = twice(batch) if self.agreement else batch
+        source, target = on_device(read.source, self.device), on_device(read.target, self.device)
         mask, labels = source != batch.pad, target[:, 1:].contiguous()
         if shape not in self.recorded:  # before anything is embedded: a table may be a part of the recording too
-            layers = _Layers(self.model, batch.pad, self.smoothing, self.dtype)
+            layers = _Layers(self.model, batch.pad, self.smoothing, self.agreement, self.dtype)
             self.recorded[shape] = record(layers, self._samples(mask, labels), self.pool)
         x, y = self.model.embed_source(source), self.model.embed_target(target[:, :-1])
         loss, correct = self.recorded[shape](x, mask, y, labels)

@@ -23,6 +23,11 @@ import tokenizers
 import torch
 import transformers
 
+from heedful.data.bitext import Marks
+from heedful.decode import SearchOptions
+from heedful.formats.marian import load_transformer
+from heedful.predict.searching import Sentence, TorchSearcher
+
 BATCHES = (1, 4, 8, 16, 32, 64, 128)
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
@@ -103,9 +108,33 @@ def best_batch(model: Path, texts: list[str], **asked: Any) -> int:
     return max(tried, key=tried.__getitem__)
 
 
-def ours(folder: Path, texts: Sequence[str], **asked: Any) -> Measured:  # noqa: ARG001
-    """`heedful.load(folder).translate`, asked for beams, batch, device, dtype and steps as `plain_generate` is."""
-    raise SystemExit("heedful has no translate yet; leave it out with --sides generate")
+def ours(
+    folder: Path, texts: Sequence[str], *, beams: int, batch: int, device: str, dtype: str, steps: int
+) -> Measured:
+    """What `heedful translate` runs, asked as `plain_generate` is; always in fp32."""
+    assert dtype in DTYPES
+    tokenizer, searcher = _searcher(folder, device)
+    options = SearchOptions(beam=beams)
+    if steps:
+        options = SearchOptions(beam=beams, min_length=steps - 1, max_length=steps - 1, max_ratio=1000.0)
+    begun = _now(device)
+    ids = sorted(tokenizer(list(texts))["input_ids"], key=len, reverse=True)
+    found, rounds = [], 0
+    for start in range(0, len(ids), batch):
+        found += searcher.search([Sentence(one[:-1]) for one in ids[start : start + batch]], options)
+        rounds += 1
+    answers = tokenizer.batch_decode([best[0].ids for best in found], skip_special_tokens=True)
+    assert len(answers) == len(texts)
+    tokens = sum(len(best[0].ids) + 1 for best in found)
+    return Measured(_now(device) - begun, tokens, rounds * steps or None)
+
+
+@functools.cache
+def _searcher(folder: Path, device: str) -> tuple[Any, TorchSearcher]:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = load_transformer(folder).to(device)
+    marks = Marks(model.config.pad, model.config.sos, model.config.eos)
+    return tokenizer, TorchSearcher([model], marks, [model.config.pad])
 
 
 def plain_generate(

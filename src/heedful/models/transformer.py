@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import UserError
-from heedful.nn.attention import KeyValue
+from heedful.nn.attention import KeyValue, MultiHeadAttention
 from heedful.nn.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, Moment
 from heedful.nn.layout import Padded
 from heedful.nn.positions import sinusoidal
@@ -176,9 +176,8 @@ class Transformer(nn.Module):
         """A whole embedded target (B, T, D) -> (B, T, D); on request each layer's weights over the source."""
         mask = memory.mask[:, None, None]
         weights = []
-        for layer in self.decoder:
-            assert isinstance(layer, DecoderLayer)
-            y, seen = layer(y, layer.cross_attention.keys(memory.states), mask, explain)
+        for layer, keys in zip(self.decoder, self.memory_keys(memory), strict=True):
+            y, seen = layer(y, keys, mask, explain)
             if seen is not None:
                 weights.append(seen)
         return y if self.decoder_norm is None else self.decoder_norm(y), weights
@@ -191,15 +190,15 @@ class Transformer(nn.Module):
     def start(self, memory: Memory, beams: int) -> Cache:
         """What `step` begins with."""
         sentences, heads = len(memory.states), self.config.heads
-        seen = []
-        for layer in self.decoder:
-            assert isinstance(layer, DecoderLayer)
-            seen.append(layer.cross_attention.keys(memory.states))
         shape = (sentences * beams, heads, ROOM, self.config.dim // heads)
         past = tuple(
             KeyValue(memory.states.new_zeros(shape), memory.states.new_zeros(shape)) for _ in range(len(self.decoder))
         )
-        return Cache(tuple(seen), memory.mask[:, None, None], past, 0)
+        return Cache(self.memory_keys(memory), memory.mask[:, None, None], past, 0)
+
+    def memory_keys(self, memory: Memory) -> tuple[KeyValue, ...]:
+        """What each decoder layer looks up in the encoder's output: (B, H, S, D / H) twice."""
+        return tuple(_cross(layer).keys(memory.states) for layer in self.decoder)
 
     def step(
         self, cache: Cache, tokens: Tensor, parents: Tensor | None = None, explain: bool = False
@@ -259,6 +258,11 @@ class Transformer(nn.Module):
         if length > self.config.max_length:
             raise UserError(f"a sequence of {length} tokens is beyond the model's {self.config.max_length} positions")
         return self.positions[:length]
+
+
+def _cross(layer: nn.Module) -> MultiHeadAttention:
+    assert isinstance(layer, DecoderLayer)
+    return layer.cross_attention
 
 
 def _with_room(cache: Cache) -> Cache:

@@ -17,7 +17,9 @@ from torch import Tensor
 from heedful.data.bitext import Marks
 from heedful.decode import Ensemble, Hypothesis, Limits, SearchOptions, Task, search
 from heedful.decode import Marks as SearchMarks
+from heedful.models.transformer import Transformer
 from heedful.predict.engine import by_length
+from heedful.predict.recorded import RecordedSteps
 from heedful.tasks.translation import Translating
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -59,6 +61,7 @@ class TorchSearcher:
         self.search_marks = SearchMarks(marks.sos, marks.eos, tuple(never))
         self.longest = min(model.config.max_length for model in models) - 1
         self.device = next(models[0].parameters()).device
+        self.steps = [_steps(model, self.device) for model in models]
 
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
@@ -76,10 +79,10 @@ class TorchSearcher:
     def _batch(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         source, mask = self._rectangle([[*one.ids, self.marks.eos] for one in sentences])
         states = []
-        for model in self.models:
+        for model, steps in zip(self.models, self.steps, strict=True):
             memory: Any = model.encode(source, mask)  # each kind of model has its own
-            states.append(model.start(memory, options.width))
-        steps, state = (self.models[0], states[0]) if len(states) == 1 else (Ensemble(self.models), tuple(states))
+            states.append(steps.start(memory, options.width))
+        steps, state = (self.steps[0], states[0]) if len(states) == 1 else (Ensemble(self.steps), tuple(states))
         task = Task(
             state,
             [Limits(*options.limits(len(one.ids) + 1, self.longest)) for one in sentences],
@@ -138,3 +141,8 @@ class TorchSearcher:
             model.eval()
         with torch.inference_mode():
             yield
+
+
+def _steps(model: Translating, device: torch.device) -> Translating | RecordedSteps:
+    """What writes token by token: on a GPU, recordings where there can be any."""
+    return RecordedSteps(model) if device.type == "cuda" and isinstance(model, Transformer) else model

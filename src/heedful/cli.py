@@ -17,11 +17,12 @@ from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    command.__name__: command
+    command.__name__.replace("_", "-"): command
     for command in (
         making.demo,
         making.pretrain,
         making.finetune,
+        making.train_translator,
         making.tokenizer,
         making.prepare,
         asking.fill,
@@ -77,6 +78,8 @@ def _run(arguments: list[str]) -> None:
         making.pretrain(making.pretrain_options(rest))
     elif name == "finetune":
         making.finetune(making.finetune_options(rest))
+    elif name == "train-translator":
+        making.train_translator(making.translator_options(rest))
     else:
         parse(deferred(COMMANDS[name]), name, rest)()
 

@@ -1,6 +1,6 @@
 """Commands that make something: a vocabulary, prepared text, a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -48,6 +48,13 @@ def finetune(options: Any) -> None:
         from heedful.runs.finetune import finetune as run
 
         run(options)
+
+
+def train_translator(options: Any) -> None:
+    """Train a translator from sentence pairs: vocabulary, training, evaluation, a folder anyone can open."""
+    from heedful.runs.translator import train_translator as run
+
+    run(options)
 
 
 def tokenizer(
@@ -106,9 +113,7 @@ def pretrain_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from heedful.runs.options import RIVALS, PretrainOptions, Recipe, load_recipe, read_recipe, without
 
-    base = _base(arguments, Recipe(), load_recipe, read_recipe)
-    typed = [flag for flag in RIVALS if _value(arguments, f"--{flag}") is not None]
-    base = without(base, (field for flag in typed for field in RIVALS[flag]))
+    base = without(_base(arguments, Recipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     # MISSING keeps --out required although the rest has defaults.
     from tyro import MISSING
 
@@ -125,6 +130,18 @@ def finetune_options(arguments: list[str]) -> Any:
     return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
 
 
+def translator_options(arguments: list[str]) -> Any:
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
+    from tyro import MISSING
+
+    from heedful.runs.options import without
+    from heedful.runs.translator_options import RIVALS, TranslatorOptions, TranslatorRecipe, load_recipe, read_recipe
+
+    base = without(_base(arguments, TranslatorRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
+    default = TranslatorOptions(settings=base, out=MISSING)
+    return parse(TranslatorOptions, "train-translator", arguments, default=default)
+
+
 def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:
     """What the options start from: a recipe that is named, the run to resume, or nothing in particular."""
     from heedful.runs.options import RUN_FILE
@@ -135,6 +152,13 @@ def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Calla
     if "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
         return read(Path(out) / RUN_FILE)
     return plain
+
+
+def _put_aside(arguments: list[str], rivals: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The fields of a recipe that what was typed makes void."""
+    return [
+        field for flag, fields in rivals.items() if _value(arguments, f"--{flag}") is not None for field in fields
+    ]
 
 
 def _value(arguments: list[str], flag: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
@@ -17,12 +17,14 @@ from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
 
 RUN_FILE = "heedful.toml"
+RECIPES = "recipes"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
 """Peak rates, lower for larger models: base stayed on the plateau of word frequencies with 3e-4 and learns with
 1e-4. Checked by short runs alone (docs/results.md)."""
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
+R = TypeVar("R")
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 
 
@@ -260,27 +262,32 @@ RIVALS = {
 """What a flag puts aside of the recipe that it overrides."""
 
 
-def without(recipe: Recipe, fields: Iterable[str]) -> Recipe:
+def without(recipe: R, fields: Iterable[str]) -> R:
     """The recipe with some fields as if it had never said anything about them."""
     for full in fields:
-        part, name = full.split(".")
-        old = getattr(recipe, part)
-        recipe = replace(recipe, **{part: replace(old, **{name: getattr(type(old)(), name)})})
+        name, _, inner = full.partition(".")
+        old = getattr(recipe, name)
+        new = without(old, [inner]) if inner else getattr(type(recipe)(), name)
+        recipe = replace(recipe, **{name: new})  # pyrefly: ignore
     return recipe
 
 
 def load_recipe(name: str) -> Recipe:
     """A recipe by its name, or from a TOML file."""
-    path = Path(name)
-    if path.suffix != ".toml":
-        folder = Path(str(files("heedful"))) / "recipes"
-        known = sorted(file.stem for file in folder.glob("*.toml"))
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}, or name a .toml file"
-            raise UserError(f"there is no recipe {name!r}; {hint}")
-        path = folder / f"{name}.toml"
-    return read_recipe(path)
+    return read_recipe(recipe_path(name))
+
+
+def recipe_path(name: str, kind: str = "") -> Path:
+    """The file of a recipe: one that comes along, by its name, or any TOML file. A `kind` has a folder of its own."""
+    if Path(name).suffix == ".toml":
+        return Path(name)
+    folder = Path(str(files("heedful"))) / RECIPES / kind
+    known = sorted(file.stem for file in folder.glob("*.toml"))
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}, or name a .toml file"
+        raise UserError(f"there is no recipe {name!r}; {hint}")
+    return folder / f"{name}.toml"
 
 
 def read_recipe(path: Path) -> Recipe:

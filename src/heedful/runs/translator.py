@@ -44,7 +44,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     """Make the model folder; how well its model did on the pairs to evaluate on."""
     recipe, out = options.settings, options.out
     if options.resume:
-        require_unfinished(out, "that is not supported yet; train anew, not from")
+        require_unfinished(out, "train a new one on all pairs, in another folder than")
     check(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("translators are trained in one process; start it without torchrun")

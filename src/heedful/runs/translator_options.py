@@ -12,7 +12,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from heedful.arguments import optional
 from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
-from heedful.runs.options import RunPart
+from heedful.runs.options import RunPart, recipe_path
 
 RATES = {128: 5e-3, 256: 2e-3, 512: 7e-4, 1024: 3e-4}
 """Peak learning rates by width; the widths between them take that of the next wider."""
@@ -186,7 +186,7 @@ class TranslatorOptions:
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
     recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
-    """Start from a recipe (multi30k; or a TOML file); other options override it."""
+    """Start from a recipe (paper: the Transformer as published; or a TOML file); other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
 
@@ -231,6 +231,15 @@ def resolved(recipe: TranslatorRecipe, *, dim: int) -> TranslatorRecipe:
         learning=replace(recipe.learning, lr=recipe.learning.lr or rate),
         run=run,
     )
+
+
+RIVALS = {"budget": ("run.steps",), "steps": ("run.budget",), "source": ("source",), "target": ("target",)}
+"""What a flag puts aside of the recipe that it overrides."""
+
+
+def load_recipe(name: str) -> TranslatorRecipe:
+    """A recipe by its name, or from a TOML file."""
+    return read_recipe(recipe_path(name, "translator"))
 
 
 def read_recipe(path: Path) -> TranslatorRecipe:

@@ -1,6 +1,6 @@
 """heedful trains, looks into and serves attention models on a modest budget.
 
-`heedful.load(folder)` gives a predictor; `heedful.load_model(folder)` the bare torch module, which
+`heedful.load(folder)` gives a predictor or a translator; `heedful.load_model(folder)` the bare torch module, which
 `heedful.save_model(model, folder)` writes again.
 """
 
@@ -8,14 +8,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heedful.decode.options import SearchOptions
     from heedful.errors import UserError
     from heedful.formats.folders import load_model, save_model
     from heedful.predict import load
 
 __version__ = "0.1.0"
-__all__ = ["UserError", "load", "load_model", "save_model"]
+__all__ = ["SearchOptions", "UserError", "load", "load_model", "save_model"]
 
 _HOMES = {
+    "SearchOptions": "heedful.decode.options",
     "UserError": "heedful.errors",
     "load": "heedful.predict",
     "load_model": "heedful.formats.folders",

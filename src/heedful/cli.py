@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from heedful.arguments import deferred, parse
-from heedful.commands import asking, folders, making
+from heedful.commands import asking, folders, making, translating
 from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         making.prepare,
         asking.fill,
         asking.predict,
+        translating.translate,
         asking.evaluate,
         asking.embed,
         asking.search,

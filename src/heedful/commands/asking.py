@@ -33,9 +33,9 @@ def fill(
         top: Candidates to show for each blank.
         json: One JSON object a text.
     """
-    from heedful.predict import load
+    from heedful.predict import load_predictor
 
-    predictor = load(model)
+    predictor = load_predictor(model)
     answered = 0
     for chunk in _chunks(_checked(text or _lines())):
         try:
@@ -96,7 +96,8 @@ def predict(
         int8: With --engine onnx, the smaller and faster file.
         device: Where torch computes.
     """
-    from heedful.predict import load
+    from heedful.predict import load_predictor
+    from heedful.runs.dataset import one_file
     from heedful.runs.prediction import Asking
     from heedful.runs.prediction import predict as run
 
@@ -113,8 +114,8 @@ def predict(
     form = format or ("tsv" if out is not None and out.suffix == ".tsv" else "jsonl")
     if form == "tsv" and n_best > 1:
         raise UserError("a line of tsv holds one answer; leave --n-best out, or write jsonl")
-    source = None if file == "-" else _file(file)
-    if remark := run(load(model, device, engine=engine, int8=int8), source, out, form, asking):
+    source = None if file == "-" else one_file(file)
+    if remark := run(load_predictor(model, device, engine=engine, int8=int8), source, out, form, asking):
         warn(remark)
     if out is not None:
         say(f"wrote {out}")
@@ -215,11 +216,12 @@ def embed(
         int8: With --engine onnx, the smaller and faster file.
         device: Where torch computes.
     """
-    from heedful.predict import load
+    from heedful.predict import load_predictor
     from heedful.runs import vectors
+    from heedful.runs.dataset import one_file
 
-    source = None if file == "-" else _file(file)
-    predictor = load(model, device, engine=engine, int8=int8)
+    source = None if file == "-" else one_file(file)
+    predictor = load_predictor(model, device, engine=engine, int8=int8)
     said = vectors.embed(
         predictor,
         source,
@@ -266,12 +268,13 @@ def search(
         errors: What to do with bytes that are not UTF-8.
         device: Where to compute.
     """
-    from heedful.predict import load
+    from heedful.predict import load_predictor
     from heedful.runs import vectors as run
+    from heedful.runs.dataset import one_file
 
     found = run.search(
-        load(model, device),
-        _file(file),
+        load_predictor(model, device),
+        one_file(file),
         query,
         vectors=vectors,
         top=top,
@@ -319,9 +322,9 @@ def generate(
         json: As one JSON object.
         device: Where to compute.
     """
-    from heedful.predict import load
+    from heedful.predict import load_predictor
 
-    found = load(model, device).generate(
+    found = load_predictor(model, device).generate(
         text, tokens=tokens, order=order, steps=steps, temperature=temperature, top_k=top_k, seed=seed
     )
     if json:
@@ -330,16 +333,6 @@ def generate(
     for number, step in enumerate(found.steps if watch else (), 1):
         say(f"  {number:>3}  {step}")
     say(found.text)
-
-
-def _file(name: str) -> Path:
-    """A file that must be there."""
-    from heedful.runs.dataset import files
-
-    found = files([name])
-    if len(found) != 1:
-        raise UserError(f"{name} stands for {len(found)} files; name one")
-    return found[0]
 
 
 def _lines() -> Iterator[str]:

@@ -1,21 +1,17 @@
-"""A model folder as something to ask: texts in, answers out. Lists in, lists out; one in, one out."""
+"""An encoder as something to ask: texts in, answers out. Lists in, lists out; one in, one out."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
-import torch
 
-from heedful.data import tokenizer as wordpiece
 from heedful.data.flaws import sound
 from heedful.data.labelled import TextExample
 from heedful.data.questions import QuestionExample
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
-from heedful.formats.huggingface import load_model
-from heedful.formats.sentence_transformers import Pooling, read_pooling
+from heedful.formats.sentence_transformers import Pooling
 from heedful.models.bert import BertForPretraining
 from heedful.models.heads import TASKS, Head
 from heedful.predict.answers import Answer, Answers
@@ -243,33 +239,6 @@ class Predictor:
             raise UserError(f"{texts!r:.60} is neither a text nor a list of them")
         found = _all(reader, [_example(one) for one in ([texts] if alone else texts)])
         return found[0] if alone else found
-
-
-def load(
-    folder: str | Path,
-    device: str = "auto",
-    *,
-    engine: Literal["torch", "onnx"] = "torch",
-    int8: bool = False,
-) -> Predictor:
-    """The predictor in a model folder, on the GPU where there is one; or on what `heedful export` wrote."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
-    inner, pooling = read_pooling(folder)
-    if int8 and engine != "onnx":
-        raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
-    if engine == "onnx":
-        from heedful.predict.onnx import OnnxEngine
-
-        computing: Engine = OnnxEngine(inner, int8=int8)
-    else:
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        if device == "cuda" and not torch.cuda.is_available():
-            raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, the device cpu does without")
-        computing = TorchEngine(load_model(inner).to(device))
-    return Predictor(computing, wordpiece.load(inner), str(folder), pooling)
 
 
 def _example(text: Any) -> TextExample:

@@ -1,5 +1,6 @@
 """A translator: text in, text out. What searches is an engine; what takes text apart, the two vocabularies."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, Protocol, overload
@@ -51,22 +52,23 @@ class Alignment(NamedTuple):
     target: list[str]
     weights: np.ndarray
     """(pieces of the target, pieces of the source); each row sums to one. The last of both is the end."""
+    source_words: list[int]
+    """The word that each piece of the source belongs to, the end left out."""
+    target_words: list[int]
 
     def words(self) -> list[tuple[int, int]]:
         """For each word of the translation the word of the source that it looked at most, counted from 0.
 
         Words are what stands between spaces, as in the text.
         """
-        columns, rows = _words(self.source), _words(self.target)
+        columns, rows = np.array(self.source_words, int), np.array(self.target_words, int)
+        if not columns.size:
+            return []
+        inside = self.weights[: len(rows), : len(columns)]
         found = []
-        for word in range(max(rows, default=-1) + 1):
-            looked = self.weights[[place for place, of in enumerate(rows) if of == word]].sum(0)
-            shares = [
-                sum(looked[place] for place, of in enumerate(columns) if of == one)
-                for one in range(max(columns, default=-1) + 1)
-            ]
-            if shares:
-                found.append((int(np.argmax(shares)), word))
+        for word in range(rows.max(initial=-1) + 1):
+            looked = np.bincount(columns, inside[rows == word].sum(0))
+            found.append((int(looked.argmax()), word))
         return found
 
 
@@ -79,6 +81,26 @@ class Translation(NamedTuple):
     log_prob: float
     pieces: list[str]
     alignment: Alignment | None = None
+
+
+EMPTY = Translation("", 0.0, 0.0, [])
+"""Of an empty text."""
+NOTHING = Translation("", -math.inf, -math.inf, [])
+"""Where the options forbid every translation."""
+
+
+class Asked(NamedTuple):
+    """A source to translate: what the model reads, and the text it was."""
+
+    sentence: Sentence
+    text: str
+
+
+class Given(NamedTuple):
+    """A source and its given translation, as ids and as texts."""
+
+    ids: tuple[list[int], list[int]]
+    texts: tuple[str, str]
 
 
 class TranslationReader:
@@ -96,41 +118,89 @@ class TranslationReader:
         self.unknown: dict[str, None] = {}
         """Characters that the model has never seen, in the order in which they came."""
 
-    def prepare(self, examples: Sequence[PairExample]) -> list[Sentence | Flaw]:
+    def prepare(self, examples: Sequence[PairExample]) -> list[Asked | Flaw]:
         """What the model reads for each example, or why it can't."""
         found = self.translator.source.encode([one.source for one in examples])
         return [self._ready(one, ids) for one, ids in zip(examples, found, strict=True)]
 
-    def _ready(self, example: PairExample, ids: list[int]) -> Sentence | Flaw:
+    def _ready(self, example: PairExample, ids: list[int]) -> Asked | Flaw:
         longest = self.translator.searcher.longest
         if len(ids) > longest:
             if not self.truncate:
-                problem = f"{len(ids):,} tokens are beyond the model's {longest:,}; split it, cut it with --truncate"
-                return Flaw(example.where, f"{problem}, {OR_SKIP}")
+                return _too_long(example.where, len(ids), longest)
             ids = ids[:longest]
             self.cut += 1
         if self.translator.source.unk in ids:
             self.unknown |= dict.fromkeys(self.translator.source.unknown(example.source))
-        return Sentence(ids, self.prefix)
+        return Asked(Sentence(ids, self.prefix), example.source)
 
-    def answer(self, prepared: Sequence[Sentence]) -> list[list[Translation]]:
+    def answer(self, prepared: Sequence[Asked]) -> list[list[Translation]]:
         """The best translations of each, the best first."""
-        full = [one for one in prepared if one.ids]
-        found = self.translator.searcher.search(full, self.options)
-        pairs = [(one.ids, each.ids) for one, best in zip(full, found, strict=True) for each in best]
+        full = [one for one in prepared if one.sentence.ids]
+        found = self.translator.searcher.search([one.sentence for one in full], self.options)
+        pairs = [(one.sentence.ids, each.ids) for one, best in zip(full, found, strict=True) for each in best]
         tables = iter(self.translator.searcher.align(pairs)) if self.align else None
         answered = iter(
-            [self._translation(one, each, tables) for each in best] for one, best in zip(full, found, strict=True)
+            [self._translation(one, each, tables) for each in best] or [NOTHING]
+            for one, best in zip(full, found, strict=True)
         )
-        return [next(answered) if one.ids else [Translation("", 0.0, 0.0, [])] for one in prepared]
+        return [next(answered) if one.sentence.ids else [EMPTY] for one in prepared]
 
-    def _translation(self, one: Sentence, found: Hypothesis, tables: Iterator[np.ndarray] | None) -> Translation:
-        source, target = self.translator.source, self.translator.target
+    def _translation(self, one: Asked, found: Hypothesis, tables: Iterator[np.ndarray] | None) -> Translation:
+        target = self.translator.target
+        text = target.decode(found.ids)
         alignment = None
         if tables is not None:
-            ends = (source.pieces([*one.ids, source.eos]), target.pieces([*found.ids, target.eos]))
-            alignment = Alignment(*ends, next(tables))
-        return Translation(target.decode(found.ids), found.score, found.log_prob, target.pieces(found.ids), alignment)
+            alignment = self.translator.alignment((one.sentence.ids, found.ids), (one.text, text), next(tables))
+        return Translation(text, found.score, found.log_prob, target.pieces(found.ids), alignment)
+
+
+class GivenReader:
+    """Says how probable given translations are; see `predict/reading.py`."""
+
+    def __init__(self, translator: "Translator", *, align: bool, truncate: bool) -> None:
+        self.translator = translator
+        self.align = align
+        self.truncate = truncate
+        self.cut = 0
+        self.unknown: dict[str, None] = {}
+        """Characters of either side that the model has never seen, in the order in which they came."""
+
+    def prepare(self, examples: Sequence[PairExample]) -> list[Given | Flaw]:
+        """What the model reads for each example, or why it can't."""
+        ones = self.translator.source.encode([one.source for one in examples])
+        twos = self.translator.target.encode([one.target or "" for one in examples])
+        return [self._ready(*found) for found in zip(examples, ones, twos, strict=True)]
+
+    def _ready(self, example: PairExample, source: list[int], target: list[int]) -> Given | Flaw:
+        longest, length = self.translator.searcher.longest, max(len(source), len(target))
+        if length > longest and not self.truncate:
+            return _too_long(example.where, length, longest)
+        self.cut += length > longest
+        texts = example.source, example.target or ""
+        sides = zip((self.translator.source, self.translator.target), (source, target), texts, strict=True)
+        for vocabulary, ids, text in sides:
+            if vocabulary.unk in ids:
+                self.unknown |= dict.fromkeys(vocabulary.unknown(text))
+        return Given((source[:longest], target[:longest]), texts)
+
+    def answer(self, prepared: Sequence[Given]) -> list[list[Translation]]:
+        """The given translation of each, its score the mean of its tokens."""
+        translator, pairs = self.translator, [one.ids for one in prepared]
+        tables = translator.searcher.align(pairs) if self.align else [None] * len(pairs)
+        found = zip(prepared, translator.searcher.score(pairs), tables, strict=True)
+        return [
+            [
+                Translation(
+                    one.texts[1],
+                    float(each.mean()),
+                    float(each.sum()),
+                    translator.target.pieces(one.ids[1]),
+                    None if table is None else translator.alignment(one.ids, one.texts, table),
+                )
+            ]
+            for one, each, table in found
+        ]
 
 
 class Translator:
@@ -148,7 +218,13 @@ class Translator:
     def translate(self, texts: Sequence[str], **options: Any) -> list[Translation]: ...
 
     def translate(self, texts: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
-        """The best translation of a text, or of each of several; see `n_best` for the options."""
+        """The best translation of a text, or of each of several.
+
+        `options` are the fields of `heedful.SearchOptions` (beam, length_penalty, max_length, …) and:
+        prefix: how every translation must begin;
+        align: which pieces of the source each piece looked at, as `alignment`;
+        truncate: cut texts that are too long, where else they are an error.
+        """
         found = self.n_best([texts] if isinstance(texts, str) else texts, **options)
         return found[0][0] if isinstance(texts, str) else [best[0] for best in found]
 
@@ -168,8 +244,10 @@ class Translator:
             if unknown:
                 raise UserError(f"{sorted(unknown)[0]!r} is no option of a search; help(heedful.SearchOptions)")
             options = SearchOptions(**search)
+        elif search:
+            raise UserError(f"{sorted(search)[0]!r} stands beside options, which has it too; give one of them")
         reader = self.reader(options, prefix=prefix, align=align, truncate=truncate)
-        examples = [PairExample(_short(text), " ".join(text.split()), None) for text in texts]
+        examples = [PairExample(_short(text), text, None) for text in map(_text, texts)]
         return reader.answer(list(sound(reader.prepare(examples))))
 
     def reader(
@@ -183,21 +261,33 @@ class Translator:
         """What translates examples in one way."""
         return TranslationReader(self, options or SearchOptions(), prefix=prefix, align=align, truncate=truncate)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
-        """How probable given translations are."""
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, align: bool = False, truncate: bool = False
+    ) -> list[Translation]:
+        """How probable given translations are: `log_prob`, and `score`, the mean of their tokens and ends."""
         if len(sources) != len(targets):
             raise UserError(f"{len(sources):,} sources but {len(targets):,} translations; give one for each")
-        ones, twos = self.source.encode(sources), self.target.encode(targets)
-        for text, ids in zip([*sources, *targets], [*ones, *twos], strict=True):
-            if len(ids) > self.searcher.longest:
-                raise UserError(
-                    f"{_short(text)}: {len(ids):,} tokens are beyond the model's {self.searcher.longest:,}"
-                )
-        found = self.searcher.score(list(zip(ones, twos, strict=True)))
-        return [
-            Translation(target, float(each.mean()), float(each.sum()), self.target.pieces(ids))
-            for target, ids, each in zip(targets, twos, found, strict=True)
-        ]
+        reader = self.given(align=align, truncate=truncate)
+        pairs = zip(map(_text, sources), map(_text, targets), strict=True)
+        examples = [PairExample(_short(source), source, target) for source, target in pairs]
+        return [best[0] for best in reader.answer(list(sound(reader.prepare(examples))))]
+
+    def given(self, *, align: bool = False, truncate: bool = False) -> GivenReader:
+        """What scores examples that have a translation."""
+        return GivenReader(self, align=align, truncate=truncate)
+
+    def alignment(
+        self, ids: tuple[Sequence[int], Sequence[int]], texts: tuple[str, str], weights: np.ndarray
+    ) -> Alignment:
+        """What a table of weights says of a source and its translation."""
+        source, target = self.source, self.target
+        return Alignment(
+            source.pieces([*ids[0], source.eos]),
+            target.pieces([*ids[1], target.eos]),
+            weights,
+            _words(source, ids[0], texts[0]),
+            _words(target, ids[1], texts[1]),
+        )
 
     def prefix(self, text: str, options: SearchOptions) -> list[int]:
         """How every translation must begin, as ids."""
@@ -215,13 +305,32 @@ class Translator:
         return ids
 
 
-def _words(pieces: Sequence[str]) -> list[int]:
-    """The word that each piece belongs to; the end, the last piece, to none."""
-    found, word = [], -1
-    for piece in pieces[:-1]:
-        word += piece.startswith(SPACE) or word < 0
-        found.append(word)
-    return found
+def _words(vocabulary: Pieces, ids: Sequence[int], text: str) -> list[int]:
+    """The word of a text that each of its ids belongs to: no piece is part of two.
+
+    What was written by the model, or cut, need not be what the text is taken apart into. Then spaces decide.
+    """
+    words = vocabulary.encode(text.split())
+    if [number for word in words for number in word] == list(ids):
+        return [place for place, word in enumerate(words) for _ in word]
+    found, word, begins = [], -1, True
+    for piece in vocabulary.pieces(ids):
+        begins = begins or piece.startswith(SPACE)
+        if piece.strip(SPACE) and begins:
+            word, begins = word + 1, False
+        found.append(word + begins)  # a space alone belongs to what follows
+    return [min(place, max(word, 0)) for place in found]
+
+
+def _too_long(where: str, length: int, longest: int) -> Flaw:
+    problem = f"{length:,} tokens are beyond the model's {longest:,}; split it, cut it with --truncate"
+    return Flaw(where, f"{problem}, {OR_SKIP}")
+
+
+def _text(text: Any) -> str:
+    if not isinstance(text, str):
+        raise UserError(f"{text!r:.60} is not a text; give a text, or a list of them")
+    return " ".join(text.split())
 
 
 def _short(text: str, most: int = 60) -> str:

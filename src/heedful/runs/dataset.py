@@ -94,6 +94,14 @@ def files(names: Sequence[str]) -> list[Path]:
     return [path for name in names for path in ([Path(name)] if Path(name).is_file() else expand([name]))]
 
 
+def one_file(name: str) -> Path:
+    """The one file that a name stands for."""
+    found = files([name])
+    if len(found) != 1:
+        raise UserError(f"{name} stands for {len(found)} files; name one")
+    return found[0]
+
+
 def split(examples: Sequence[Any], share: float | None) -> tuple[list[Any], list[Any]]:
     """Examples to train on and those held out, by content alone: whoever asks about one text stays on one side."""
     part = min(HELD_OUT, MOST_HELD_OUT / len(examples)) if share is None else share

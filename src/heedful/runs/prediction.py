@@ -76,7 +76,7 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
     found = answers(reader, items, chunk)
     written, skipped = 0, Skipped()
     header = _header(predictor, asking) if form == "tsv" else ""
-    with nullcontext(sys.stdout) if out is None else _new(out) as file:
+    with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
         file.write(header and header + "\n")
         for line in _rendered(predictor, found, form, asking, skipped):
             file.write(line + "\n")
@@ -218,7 +218,7 @@ def _has_words(file: Path, predictor: Predictor, errors: Errors) -> bool:
 
 
 @contextmanager
-def _new(path: Path) -> Iterator[TextIO]:
+def whole_file(path: Path) -> Iterator[TextIO]:
     """A file that is there only when every answer is in it."""
     if path.exists():
         raise UserError(f"{path} exists already; choose another --out")

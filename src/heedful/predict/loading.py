@@ -1,0 +1,159 @@
+"""A model folder becomes something to ask: a predictor, or a translator."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from heedful.data import tokenizer as wordpiece
+from heedful.data.bitext import Marks
+from heedful.data.sentencepiece import Vocabulary
+from heedful.data.vocabularies import load_vocabularies
+from heedful.errors import UserError
+from heedful.formats import translators
+from heedful.formats.documents import read_document
+from heedful.formats.huggingface import load_model
+from heedful.formats.sentence_transformers import read_pooling
+from heedful.predict.engine import Engine, TorchEngine
+from heedful.predict.predictor import Predictor
+from heedful.predict.searching import Searcher, TorchSearcher
+from heedful.predict.translator import Translator
+from heedful.tasks.translation import Translating
+
+EngineName = Literal["torch", "onnx", "ctranslate2"]
+Folder = str | Path
+
+
+def load(
+    folder: Folder | Sequence[Folder], device: str = "auto", *, engine: EngineName = "torch", int8: bool = False
+) -> Any:
+    """What a model folder can be asked with: a `Translator` if its model translates, else a `Predictor`.
+
+    It computes with torch, on the GPU where there is one; or with the engine that `heedful export` wrote for. Several
+    folders of translators decide together.
+    """
+    folders = _folders(folder)
+    if len(folders) > 1 or translates(folders[0]):
+        return load_translator(folders, device, engine=engine, int8=int8)
+    return load_predictor(folders[0], device, engine=engine, int8=int8)
+
+
+def translates(folder: Path) -> bool:
+    """Whether a folder holds a model that translates."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    return (folder / "config.json").is_file() and read_document(folder).get("model_type") in translators.LOADERS
+
+
+def load_predictor(
+    folder: Folder, device: str = "auto", *, engine: EngineName = "torch", int8: bool = False
+) -> Predictor:
+    """The predictor in the folder of an encoder."""
+    folder = Path(folder)
+    if translates(folder):
+        raise UserError(f"{folder} translates; use `heedful translate`, in Python heedful.load")
+    if engine == "ctranslate2":
+        raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
+    if int8 and engine != "onnx":
+        raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
+    inner, pooling = read_pooling(folder)
+    if engine == "onnx":
+        from heedful.predict.onnx import OnnxEngine
+
+        computing: Engine = OnnxEngine(inner, int8=int8)
+    else:
+        computing = TorchEngine(load_model(inner).to(_device(device)))
+    return Predictor(computing, wordpiece.load(inner), str(folder), pooling)
+
+
+def load_translator(
+    folder: Folder | Sequence[Folder], device: str = "auto", *, engine: EngineName = "torch", int8: bool = False
+) -> Translator:
+    """The translator in a folder, or the one that several make together: they need one vocabulary."""
+    folders = _folders(folder)
+    for one in folders:
+        if not translates(one):
+            kind = read_document(one).get("model_type")
+            raise UserError(
+                f"{one} does not translate, it is a model of type {kind!r}; "
+                "ask it with `heedful predict`, `fill` or `embed`"
+            )
+    if engine == "onnx":
+        raise UserError(f"the engine onnx is for encoders; for {folders[0]} there are torch and ctranslate2")
+    if int8 and engine != "ctranslate2":
+        raise UserError(
+            "int8 is for the ctranslate2 engine; ask for that too (--engine ctranslate2, in Python "
+            "engine='ctranslate2')"
+        )
+    source, target = _shared_vocabularies(folders)
+    searcher: Searcher
+    if engine == "ctranslate2":
+        from heedful.predict.ctranslate2 import CTranslate2Searcher
+
+        if len(folders) > 1:
+            raise UserError("ctranslate2 runs one model, not an ensemble; use the engine torch")
+        searcher = CTranslate2Searcher(folders[0], source, target, device, int8=int8)
+    else:
+        models = [_model(one, source, target).to(_device(device)) for one in folders]
+        searcher = TorchSearcher(models, _marks(folders, models), never(models[0], target))
+    return Translator(searcher, source, target, ", ".join(map(str, folders)))
+
+
+def never(model: Translating, target: Vocabulary) -> list[int]:
+    """What a model must not write: padding, the start, what stands for the unknown, and ids without a piece."""
+    config = model.config
+    unnamed = range(target.vocab_size, config.target_size)
+    return sorted({config.pad, config.sos, target.unk, *unnamed} - {config.eos})
+
+
+def _model(folder: Path, source: Vocabulary, target: Vocabulary) -> Translating:
+    model = translators.load_translator(folder)
+    config = model.config
+    for side, vocabulary, size in (("source", source, config.vocab_size), ("target", target, config.target_size)):
+        if vocabulary.vocab_size > size:
+            raise UserError(
+                f"{folder}: its {side} vocabulary has {vocabulary.vocab_size:,} tokens but the model only "
+                f"{size:,}; they do not belong together"
+            )
+        if vocabulary.eos != config.eos:
+            raise UserError(
+                f"{folder}: a sentence ends with {vocabulary.eos} in its {side} vocabulary but with {config.eos} "
+                "in the model; they do not belong together"
+            )
+    return model
+
+
+def _marks(folders: Sequence[Path], models: Sequence[Translating]) -> Marks:
+    found = [Marks(model.config.pad, model.config.sos, model.config.eos) for model in models]
+    for folder, marks in zip(folders, found, strict=True):
+        if marks != found[0]:
+            raise UserError(
+                f"an ensemble starts and ends sentences in one way: {folders[0]} has the ids {tuple(found[0])} for "
+                f"padding, start and end, {folder} has {tuple(marks)}"
+            )
+    return found[0]
+
+
+def _shared_vocabularies(folders: Sequence[Path]) -> tuple[Vocabulary, Vocabulary]:
+    found = [load_vocabularies(one, sos=read_document(one).get("decoder_start_token_id")) for one in folders]
+    prints = [tuple(one.fingerprint for one in pair) for pair in found]
+    for folder, one in zip(folders, prints, strict=True):
+        if one != prints[0]:
+            raise UserError(f"an ensemble needs one vocabulary: {folders[0]} and {folder} have different ones")
+    return found[0]
+
+
+def _folders(folder: Folder | Sequence[Folder]) -> list[Path]:
+    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
+    if not folders:
+        raise UserError("there is no folder to load; name at least one")
+    return folders
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, the device cpu does without")
+    return name

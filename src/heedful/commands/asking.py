@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional
 from heedful.commands.output import say, warn
@@ -119,69 +119,6 @@ def predict(
         warn(remark)
     if out is not None:
         say(f"wrote {out}")
-
-
-def evaluate(
-    model: Model,
-    file: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE…")],
-    text: Column = None,
-    pair: Column = None,
-    label: Annotated[UseAppendAction[tuple[str, ...]], optional(metavar="COLUMN")] = (),
-    separator: str = ",",
-    worst: int = 5,
-    predictions: Annotated[Path | None, optional(metavar="FILE")] = None,
-    picture: Annotated[Path | None, optional(metavar="FILE")] = None,
-    json: Flag = False,
-    truncate: Flag = False,
-    skip_bad: Flag = False,
-    errors: Literal["strict", "replace"] = "strict",
-    engine: Literal["torch", "onnx"] = "torch",
-    int8: Flag = False,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-) -> None:
-    """How good a model is on labelled data: metrics, classes, confusions, the worst mistakes.
-
-    Args:
-        model: A model folder with a head.
-        file: Labelled data as `heedful finetune` takes it.
-        text: Column of the text. Found by itself when its name is usual, like the others.
-        pair: Column of the second text, for pairs.
-        label: Column of the label or the number; several times for several numbers.
-        separator: What separates several labels in a column of text.
-        worst: Mistakes to show, those that the model was surest of.
-        predictions: Write truth and answer of every example here, one JSON object a line.
-        picture: Draw the confusion matrix here, as png, svg or pdf.
-        json: Everything as one JSON object.
-        truncate: Cut texts that are too long, where else they are refused.
-        skip_bad: Pass over rows that can't be used. How many is said.
-        errors: What to do with bytes that are not UTF-8.
-        engine: What computes: torch, or what `heedful export` wrote.
-        int8: With --engine onnx, the smaller and faster file.
-        device: Where torch computes.
-    """
-    from heedful.predict import load
-    from heedful.runs import dataset, pictures
-    from heedful.runs import evaluate as run
-    from heedful.runs.finetune_options import DataPart
-
-    if picture is not None:
-        pictures.check_format(picture)
-    part = DataPart(
-        text=text, pair=pair, label=label, separator=separator, errors=errors, truncate=truncate, skip_bad=skip_bad
-    )
-    predictor = load(model, device, engine=engine, int8=int8)
-    if picture is not None and not run.has_confusion(predictor):
-        raise UserError("this task has no confusion matrix to draw; leave --picture out")
-    result = run.evaluate(predictor, dataset.files(file), part, worst=worst)
-    if json:
-        say(json_module.dumps(run.as_json(result), ensure_ascii=False, indent=2))
-    else:
-        for line in run.lines(result):
-            say(line)
-    if predictions is not None:
-        run.write_predictions(result, predictions)
-    if picture is not None and result.report.confusion is not None:
-        pictures.confusion(result.report.confusion, result.head.labels, picture)
 
 
 def embed(

@@ -1,0 +1,139 @@
+"""The command that measures a model: one for all kinds, whose options depend on what the model does."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+
+from heedful.arguments import optional
+from heedful.commands.output import say
+from heedful.errors import UserError
+
+Flag = Annotated[bool, FlagCreatePairsOff]
+Column = Annotated[str | None, optional(metavar="COLUMN")]
+BEAM = 5
+
+
+def evaluate(
+    model: Annotated[Positional[Path], arg(metavar="MODEL")],
+    file: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE…")],
+    text: Column = None,
+    pair: Column = None,
+    label: Annotated[UseAppendAction[tuple[str, ...]], optional(metavar="COLUMN")] = (),
+    separator: str = ",",
+    source: Column = None,
+    target: Column = None,
+    language: Annotated[str | None, optional(metavar="CODE")] = None,
+    tokenised: Flag = False,
+    beam: Annotated[int | None, optional(metavar="N")] = None,
+    length_penalty: Annotated[float | None, optional(metavar="A")] = None,
+    worst: int = 5,
+    predictions: Annotated[Path | None, optional(metavar="FILE")] = None,
+    picture: Annotated[Path | None, optional(metavar="FILE")] = None,
+    json: Flag = False,
+    truncate: Flag = False,
+    skip_bad: Flag = False,
+    errors: Literal["strict", "replace"] = "strict",
+    engine: Literal["torch", "onnx", "ctranslate2"] = "torch",
+    int8: Flag = False,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+) -> None:
+    """How good a model is on labelled data: metrics, classes, confusions, BLEU, the worst mistakes.
+
+    Args:
+        model: A model folder: a translator, or a model with a head.
+        file: Labelled data as `heedful finetune` takes it; for a translator tables of pairs, or a file of sources
+            and the file of their translations.
+        text: Column of the text. Found by itself when its name is usual, like the others.
+        pair: Column of the second text, for pairs.
+        label: Column of the label or the number; several times for several numbers.
+        separator: What separates several labels in a column of text.
+        source: Translators: column of the source.
+        target: Translators: column of the reference.
+        language: Translators: language of the references (ko, ja, zh, …), by which BLEU cuts them into words.
+        tokenised: Translators: also the BLEU of older papers, lower-cased and tokenised.
+        beam: Translators: hypotheses that are followed at once (5 by default).
+        length_penalty: Translators: higher favours longer translations (1 by default).
+        worst: Mistakes to show: those that the model was surest of, of a translator those with the lowest chrF.
+        predictions: Write truth and answer of every example here, one JSON object a line.
+        picture: Draw the confusion matrix here, as png, svg or pdf.
+        json: Everything as one JSON object.
+        truncate: Cut texts that are too long, where else they are refused.
+        skip_bad: Pass over rows that can't be used. How many is said.
+        errors: What to do with bytes that are not UTF-8.
+        engine: What computes: torch, or what `heedful export` wrote.
+        int8: With --engine onnx or ctranslate2, the smaller and faster file.
+        device: Where torch computes.
+    """
+    from heedful.predict import load
+    from heedful.predict.translator import Translator
+    from heedful.runs.finetune_options import DataPart
+
+    if worst < 0:
+        raise UserError(f"worst {worst} must not be negative; 0 shows no mistakes")
+    if picture is not None:
+        from heedful.runs.pictures import check_format
+
+        check_format(picture)
+    loaded = load(model, device, engine=engine, int8=int8)
+    of_heads = {"text": text, "pair": pair, "label": label, "separator": separator != ",", "picture": picture}
+    of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
+    of_translators |= {"beam": beam, "length-penalty": length_penalty}
+    if isinstance(loaded, Translator):
+        _refuse(of_heads, f"says nothing to {model}, which translates")
+        from heedful.decode import SearchOptions
+        from heedful.runs import translator_evaluate as run
+        from heedful.runs.translator_options import PairsPart
+
+        test = run.TranslationTest(
+            source=source,
+            target=target,
+            pairs=PairsPart(errors=errors, skip_bad=skip_bad),
+            search=SearchOptions(
+                beam=BEAM if beam is None else beam, length_penalty=1.0 if length_penalty is None else length_penalty
+            ),
+            language=language,
+            tokenised=tokenised,
+            truncate=truncate,
+            worst=worst,
+        )
+        _tell(run, run.evaluate(loaded, file, test), json, predictions)
+        return
+    _refuse(of_translators, f"is for translators, which {model} is not")
+    part = DataPart(
+        text=text, pair=pair, label=label, separator=separator, errors=errors, truncate=truncate, skip_bad=skip_bad
+    )
+    _with_head(loaded, file, part, worst, json, predictions, picture)
+
+
+def _with_head(
+    predictor: Any, names: tuple[str, ...], part: Any, worst: int, json: bool, rows: Path | None, picture: Path | None
+) -> None:
+    from heedful.runs import dataset, pictures
+    from heedful.runs import evaluate as run
+
+    if picture is not None and not run.has_confusion(predictor):
+        raise UserError("this task has no confusion matrix to draw; leave --picture out")
+    result = run.evaluate(predictor, dataset.files(names), part, worst=worst)
+    _tell(run, result, json, rows)
+    if picture is not None and result.report.confusion is not None:
+        pictures.confusion(result.report.confusion, result.head.labels, picture)
+
+
+def _tell(run: Any, result: Any, json: bool, rows: Path | None) -> None:
+    """Say what was found, as the module that found it words it, and write every answer if that is asked for."""
+    if json:
+        say(json_module.dumps(run.as_json(result), ensure_ascii=False, indent=2))
+    else:
+        for line in run.lines(result):
+            say(line)
+    if rows is not None:
+        run.write_predictions(result, rows)
+
+
+def _refuse(given: dict[str, Any], why: str) -> None:
+    """Refuse options that this kind of model has no use for."""
+    for flag, value in given.items():
+        if value is not None and value is not False and value != ():
+            raise UserError(f"--{flag} {why}; leave it out")

@@ -1,5 +1,6 @@
 """How to search for a translation. Plain data, without torch, so that `--help` is instant."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,10 @@ from heedful.errors import UserError
 
 SLACK = 10
 """Tokens that a target may have beyond its share of the source's, so that short ones have room."""
+MOST_PENALTY = 10
+"""The largest exponent of a length: a thousand tokens to a higher power are beyond a float."""
+LEAST_TEMPERATURE = 0.001
+"""Log-probabilities divided by less are beyond a float, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +29,7 @@ class SearchOptions:
     coverage_penalty: float = 0.0
     """Weight of the penalty on source tokens that nothing looked at (Wu et al. 2016, equation 14)."""
     min_length: int = 0
-    """Fewest tokens."""
+    """Fewest tokens; fewer only where blocking leaves nothing to write."""
     max_length: int | None = None
     """Most tokens (by default as many as the model has positions)."""
     min_ratio: float = 0.0
@@ -57,6 +62,12 @@ class SearchOptions:
             raise UserError(f"n_best {self.n_best} is more than the {self.beam} beams; use a beam of {self.n_best}")
         if self.penalty not in ("average", "gnmt", "none"):
             raise UserError(f"penalty {self.penalty!r} is not known; choose from average, gnmt, none")
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UserError(f"{name} {value} must be a finite number")
+        if abs(self.length_penalty) > MOST_PENALTY:
+            given = f"length_penalty {self.length_penalty}"
+            raise UserError(f"{given} must be between -{MOST_PENALTY} and {MOST_PENALTY}; 1 is usual")
         for name in ("coverage_penalty", "min_length", "min_ratio", "block_ngrams", "top_k"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} {getattr(self, name)} must not be negative")
@@ -70,10 +81,13 @@ class SearchOptions:
             raise UserError(f"min_ratio {self.min_ratio} is more than max_ratio {self.max_ratio}")
         if not self.repetition_penalty >= 1:
             raise UserError(f"repetition_penalty {self.repetition_penalty} must be at least 1, which is none")
-        if not self.temperature > 0:
-            raise UserError(f"temperature {self.temperature} must be above 0; beam 1 always takes the most probable")
+        if self.temperature < LEAST_TEMPERATURE:
+            least = f"temperature {self.temperature} must be at least {LEAST_TEMPERATURE}"
+            raise UserError(f"{least}; top_k 1 always takes the most probable")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p {self.top_p} must be above 0 and at most 1")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
 
     @property
     def width(self) -> int:

@@ -113,10 +113,14 @@ def search(
     found: list[list[Hypothesis]] = [[] for _ in task.limits]
     if not found:
         return found
+    prefixes = task.prefixes or [()] * len(found)
+    # A prefix is written whole, even where it is longer than the source would allow.
+    limits = [Limits(few, max(most, len(own))) for (few, most), own in zip(task.limits, prefixes, strict=True)]
+    task = task._replace(limits=limits, prefixes=prefixes)
     beams = _begin(task, marks, options, device)
     generator = torch.Generator(device).manual_seed(options.seed) if options.sample else None
     look_every = LOOK_EVERY.get(device.type, 1)
-    longest = max(limit.most for limit in task.limits)
+    longest = max(limit.most for limit in limits)
     for length in range(longest + 1):
         scores, state, weights = steps.step(beams.state, beams.last, beams.parents, beams.coverage is not None)
         beams.state = state
@@ -136,8 +140,8 @@ def search(
 
 
 def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.device) -> _Beams:
-    sentences, width = len(task.limits), options.width
-    prefixes = task.prefixes or [()] * sentences
+    sentences, width, prefixes = len(task.limits), options.width, task.prefixes
+    assert prefixes is not None
     table = torch.zeros(sentences, max(map(len, prefixes)), dtype=torch.long)
     for number, prefix in enumerate(prefixes):
         table[number, : len(prefix)] = torch.tensor(list(prefix), dtype=torch.long)
@@ -181,10 +185,15 @@ def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptio
     if options.repetition_penalty != 1.0 and length:
         log_probs = penalise_repetition(log_probs, beams.written, options.repetition_penalty)
     log_probs = log_probs.index_fill(-1, beams.never, NEVER)
+    end = log_probs[..., beams.eos]  # (B, K)
+    if length < beams.all_may_end:
+        end = end.masked_fill((beams.fewest > length)[:, None], NEVER)
+        log_probs = log_probs.index_copy(-1, beams.end, end[..., None])
     if options.block_ngrams:
         log_probs = block_ngrams(log_probs, beams.written, options.block_ngrams)
-    if length < beams.all_may_end:
-        end = log_probs[..., beams.eos].masked_fill((beams.fewest > length)[:, None], NEVER)
+        # The end repeats nothing, and comes even too early where nothing else is left to write.
+        stuck = (log_probs == NEVER).all(-1)  # (B, K)
+        end = torch.where(stuck, plain[..., beams.eos], end)
         log_probs = log_probs.index_copy(-1, beams.end, end[..., None])
     if length < beams.prefixes.shape[1]:  # what is forced is written whatever was said above
         forced = beams.prefix_lengths > length  # (B,)

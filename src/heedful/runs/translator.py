@@ -13,6 +13,7 @@ from heedful.data import subwords
 from heedful.data.batch import PairBatch
 from heedful.data.bitext import Bitext
 from heedful.data.subwords import Subwords
+from heedful.data.vocabularies import TARGET_FILE, load_subwords
 from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats.translators import save_translator
@@ -24,7 +25,14 @@ from heedful.runs.folder import claim, give_back, reclaim, require_free, require
 from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.runs.translator_judge import TranslatorJudge
 from heedful.runs.translator_material import TranslatorMaterial, gather
-from heedful.runs.translator_options import TranslatorOptions, TranslatorRecipe, check, read_recipe, resolved
+from heedful.runs.translator_options import (
+    TranslatorLearningPart,
+    TranslatorOptions,
+    TranslatorRecipe,
+    check,
+    read_recipe,
+    resolved,
+)
 from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
@@ -36,8 +44,8 @@ from heedful.train.replay_pairs import PairReplay
 from heedful.train.schedule import seconds
 
 RESULT_FILE = "evaluation.json"
-TARGET_FILE = "target_tokenizer.json"
-"""The vocabulary to write with, where it is another than the one to read with."""
+POSITIONS = {"transformer": 1024, "rnn": 512}
+"""Of a new model, unless it learns from longer sentences."""
 
 
 def train_translator(options: TranslatorOptions) -> Metrics:
@@ -66,13 +74,15 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     try:
         model = build(recipe, material).to(compute.device)
         judge = TranslatorJudge(model, material, recipe)
-        subwords.save(material.source, out, max_length=model.config.max_length)
         if material.target is not material.source:
             subwords.save(material.target, out, TARGET_FILE)
+        subwords.save(material.source, out, max_length=model.config.max_length)
     except BaseException:
         if not options.resume:
             give_back(out, remove=new)
         raise
+    for remark in judge.remarks:
+        log.note(remark)
     return _train(replace(options, settings=recipe), judge, material, compute, log)
 
 
@@ -86,6 +96,7 @@ def build(recipe: TranslatorRecipe, material: TranslatorMaterial) -> Translating
         "target_vocab_size": None if material.target is material.source else material.target.vocab_size,
         "share": part.share,
         "dropout": part.dropout,
+        "max_length": max(POSITIONS[part.model], recipe.pairs.length + 1),  # a sentence and its end
         **material.marks._asdict(),
     }
     generator = torch.Generator().manual_seed(step_seed(recipe.run.seed, 0, 2**31))
@@ -195,9 +206,10 @@ def _train(
     )
     introduce(log, model, _shape(model), compute, World(), progress)
     log.note(
-        f"training: {material.count:,} pairs, {data.batches():,} batches an epoch, learning rate {plan.lr:g}; "
-        f"the best BLEU on {len(judge.examples):,} pairs is kept"
+        f"training: {_count(material.count, 'pair')}, {_count(data.batches(), 'batch', 'batches')} an epoch, "
+        f"learning rate {plan.lr:g}"
     )
+    log.note(f"BLEU is counted on {_count(len(judge.examples), 'pair')}; {_result(learning)}")
     run(
         job,
         progress,
@@ -241,16 +253,24 @@ def _restore(
 
 
 def _vocabularies(out: Path) -> tuple[Subwords, Subwords] | None:
-    """Those that an interrupted run has made, if it got so far."""
-    if not (out / "tokenizer.json").is_file():
-        return None
-    source = subwords.load(out)
-    return source, subwords.load(out, TARGET_FILE) if (out / TARGET_FILE).is_file() else source
+    """Those of an interrupted run; one without a checkpoint begins anew, with the data as it is now."""
+    return load_subwords(out) if checkpoint.steps(out / "checkpoints") else None
 
 
 def _dim(recipe: TranslatorRecipe) -> int:
     sizes = rnn.SIZES if recipe.model.model == "rnn" else transformer.SIZES
     return sizes[recipe.model.size][1]
+
+
+def _result(learning: TranslatorLearningPart) -> str:
+    """Which state becomes the model, in words."""
+    if learning.average == 1:
+        return "the best state is the result" if learning.average_of == "best" else "the last state is the result"
+    return f"the mean of the {learning.average_of} {learning.average} states is the result"
+
+
+def _count(number: int, noun: str, many: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def _shown(count: int, samples: int) -> range:

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from heedful.data.flaws import Flaw
+from heedful.data.flaws import sound
+from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
-from heedful.errors import UserError
 from heedful.metrics.translation import bleu_score
 from heedful.predict.searching import TorchSearcher
 from heedful.predict.translator import Translator
@@ -15,6 +15,11 @@ from heedful.tasks.translation import Translating
 from heedful.train.loop import Metrics
 
 State = dict[str, Tensor]
+
+MOST_EXAMPLES = 2000
+"""Pairs that BLEU is counted on while training: more would tell little more, and take the time of training."""
+UNSPACED = "th"
+"""A language whose BLEU counts characters."""
 
 
 class TranslatorJudge:
@@ -27,11 +32,22 @@ class TranslatorJudge:
         searcher = TorchSearcher([model], marks, (marks.pad, marks.sos, material.target.unk))
         self.translator = Translator(searcher, material.source, material.target)
         self.reader = self.translator.reader(SearchOptions(beam=1), truncate=True)
-        prepared = self.reader.prepare(material.dev)
-        self.prepared = [one for one in prepared if not isinstance(one, Flaw)]
-        self.examples = material.dev
-        if not self.prepared:
-            raise UserError("no pair is left to evaluate on")
+        self.examples = _spread(material.dev, MOST_EXAMPLES)
+        self.prepared = list(sound(self.reader.prepare(self.examples)))
+        self.references = [one.target or "" for one in self.examples]
+        self.language = recipe.pairs.language
+        self.remarks: list[str] = []
+        """What to say before training."""
+        if len(self.examples) < len(material.dev):
+            self.remarks.append(
+                f"while training, BLEU is counted on {len(self.examples):,} of the {len(material.dev):,} dev pairs"
+            )
+        if self.reader.cut:
+            sources = "1 dev source is" if self.reader.cut == 1 else f"{self.reader.cut:,} dev sources are"
+            self.remarks.append(f"{sources} too long; only the beginning is read")
+        if self.language is None and sum(len(one.split()) for one in self.references) < 1.5 * len(self.references):
+            self.language = UNSPACED
+            self.remarks.append("the targets have hardly any spaces, hence BLEU counts characters, not words")
         self.kept: list[tuple[float, int, State]] = []
         """BLEU, step and weights of the states to average, oldest first."""
         self.best = -1.0
@@ -44,7 +60,7 @@ class TranslatorJudge:
 
     def bleu(self, translations: list[str]) -> float:
         """How good that is."""
-        return bleu_score(translations, [one.target or "" for one in self.examples])
+        return bleu_score(translations, self.references, language=self.language)
 
     def look(self, step: int) -> tuple[Metrics, list[str]]:
         """Evaluate, keep the state if it is one to average; the BLEU, and the translations."""
@@ -72,3 +88,10 @@ class TranslatorJudge:
         if top > bleu:
             self.model.load_state_dict(state)
         return max(top, bleu)
+
+
+def _spread(pairs: list[PairExample], most: int) -> list[PairExample]:
+    """At most so many of the pairs, evenly from all of them."""
+    if len(pairs) <= most:
+        return pairs
+    return [pairs[number * len(pairs) // most] for number in range(most)]

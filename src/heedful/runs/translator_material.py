@@ -16,7 +16,7 @@ from heedful.data.parallel import PairExample
 from heedful.data.subwords import Subwords
 from heedful.durable import file_digest
 from heedful.errors import UserError
-from heedful.runs.dataset import files
+from heedful.runs.dataset import files, one_file
 from heedful.runs.material import because
 from heedful.runs.translator_options import PairsPart, SubwordsPart, TranslatorRecipe
 from heedful.train.log import Log
@@ -73,6 +73,9 @@ def read_pairs(
     """The pairs of tables, or of a source and a target file."""
     found = files(names)
     if len(found) == 2 and not any(parallel.is_table(file) for file in found):
+        if any(columns):
+            flags = " and ".join(flag for flag, name in zip(("--source", "--target"), columns, strict=True) if name)
+            raise UserError(f"{found[0]} and {found[1]} are no tables, hence have no columns; leave out {flags}")
         yield from parallel.aligned(*found, errors=part.errors)
         return
     for file in found:
@@ -89,19 +92,33 @@ def columns(recipe: TranslatorRecipe) -> tuple[str | None, str | None]:
 
 
 def _names(recipe: TranslatorRecipe) -> list[Path]:
-    return files(recipe.train if recipe.train else [*recipe.source, *recipe.target])
+    if recipe.train:
+        return files(recipe.train)
+    return [file for both in _aligned(recipe) for file in both]
+
+
+def _aligned(recipe: TranslatorRecipe) -> list[tuple[Path, Path]]:
+    """The files with sources, each with that of its translations."""
+    names = [*recipe.source, *recipe.target]
+    for name in names:
+        if not Path(name).exists() and not Path(name).suffix:
+            raise UserError(f"there is no file {name}; if it is a column, give the table that has it as TRAIN")
+    return [(one_file(one), one_file(other)) for one, other in zip(recipe.source, recipe.target, strict=True)]
 
 
 def _training(recipe: TranslatorRecipe) -> Iterator[PairExample | Flaw]:
     if recipe.train:
         yield from read_pairs(recipe.train, columns(recipe), recipe.pairs)
         return
-    for one, other in zip(recipe.source, recipe.target, strict=True):
-        yield from parallel.aligned(*files([one, other]), errors=recipe.pairs.errors)
+    for one, other in _aligned(recipe):
+        yield from parallel.aligned(one, other, errors=recipe.pairs.errors)
 
 
 def _dev(recipe: TranslatorRecipe) -> Iterator[PairExample | Flaw]:
-    return read_pairs(recipe.dev, columns(recipe), recipe.pairs)
+    names = files(recipe.dev)
+    # Two files of text beside tables whose columns are named are a source and a target.
+    named = columns(recipe) if any(map(parallel.is_table, names)) else (None, None)
+    return read_pairs(recipe.dev, named, recipe.pairs)
 
 
 def _split(pairs: list[PairExample], share: float | None) -> tuple[list[PairExample], list[PairExample]]:

@@ -32,6 +32,8 @@ class PairsPart:
     """What to do with bytes that are not UTF-8: stop, or put a replacement character."""
     held_out: Annotated[float | None, optional(metavar="SHARE")] = None
     """Share of the pairs to evaluate on, when there is no --dev (5 percent by default, at most 2,000)."""
+    language: Annotated[str | None, optional(metavar="CODE")] = None
+    """Language of the targets (ko, ja, zh, …), by which BLEU cuts them into words; without it, by their spaces."""
     length: int = 256
     """Most tokens of a sentence to learn from; longer pairs are left out, and how many is said."""
     skip_bad: Annotated[bool, FlagCreatePairsOff] = False
@@ -193,8 +195,14 @@ class TranslatorOptions:
 
 def check(recipe: TranslatorRecipe) -> None:
     """Refuse what can't become a run."""
-    if not recipe.train and not (recipe.source and recipe.target):
+    if not recipe.train and not (recipe.source or recipe.target):
         raise UserError("there is nothing to learn from; give TRAIN, or two files with --source and --target")
+    if not recipe.train and not (recipe.source and recipe.target):
+        given, lacking = ("source", "target") if recipe.source else ("target", "source")
+        raise UserError(
+            f"--{given} {(recipe.source + recipe.target)[0]} is one side; give the other file with --{lacking}, "
+            "or the table that has this column as TRAIN"
+        )
     if not recipe.train and len(recipe.source) != len(recipe.target):
         raise UserError(
             f"{len(recipe.source)} files with --source but {len(recipe.target)} with --target; give as many of both"

@@ -5,17 +5,26 @@ from pathlib import Path
 
 from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
+from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
+from heedful.formats.documents import read_document
 from heedful.formats.huggingface import Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
+from heedful.formats.translators import load_translator
+from heedful.models import rnn, transformer
 from heedful.models.bert import SIZES, Bert, BertForPretraining
 from heedful.models.heads import TASKS, BertForTask
+from heedful.models.rnn import RnnConfig
+from heedful.models.transformer import TransformerConfig
+from heedful.predict.loading import translates
 from heedful.runs.finetune import RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.train import checkpoint, log
 
 POOLS = {"cls": "[CLS]", "mean": "the mean of all states"}
 MOST_LABELS = 12
+EXPORTED = ("onnx", "ctranslate2", "ctranslate2-int8")
+"""Folders within a model's that `heedful export` writes."""
 
 
 def describe(folder: Path) -> list[tuple[str, str]]:
@@ -24,6 +33,8 @@ def describe(folder: Path) -> list[tuple[str, str]]:
         raise UserError(f"{folder} is not a model folder: there is no such folder")
     if not (folder / "config.json").is_file() and (folder / RUN_FILE).is_file():
         return _unfinished(folder)
+    if translates(folder):
+        return _translator(folder) + _made(folder)
     inner, _ = read_pooling(folder)
     model = load_model(inner)
     config = model.config
@@ -38,6 +49,45 @@ def describe(folder: Path) -> list[tuple[str, str]]:
         ("reads", f"{config.max_length} tokens at most, {config.segments} segments"),
     ]
     return lines + _tokenizer(inner) + _made(folder)
+
+
+def _translator(folder: Path) -> list[tuple[str, str]]:
+    model = load_translator(folder)
+    config = model.config
+    exported = [name for name in EXPORTED if (folder / name).is_dir()]
+    return [
+        ("model", _recurrent(config) if isinstance(config, RnnConfig) else _attentive(config)),
+        ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
+        ("reads", f"{config.max_length - 1:,} tokens at most, and writes as many"),
+        *_vocabulary(folder),
+        ("exported", f"for {', '.join(exported)}" if exported else "no"),
+    ]
+
+
+def _attentive(config: TransformerConfig) -> str:
+    shape = (config.encoder_layers, config.dim, config.heads, config.ffn_dim)
+    size = next((name for name, known in transformer.SIZES.items() if known == shape), "of its own size")
+    layers = f"{config.encoder_layers}+{config.decoder_layers} layers, {config.dim} wide, {config.heads} heads"
+    return f"Transformer {size}: {layers}, norms {'before the sublayers' if config.pre_norm else 'as published'}"
+
+
+def _recurrent(config: RnnConfig) -> str:
+    size = next(
+        (name for name, known in rnn.SIZES.items() if known == (config.layers, config.dim)), "of its own size"
+    )
+    layers = f"{config.layers}+{config.layers} {config.cell.upper()} layers, {config.dim} wide"
+    ways = "read both ways" if config.bidirectional else "read one way"
+    return f"RNN {size}: {layers}, {ways}, {config.score} attention"
+
+
+def _vocabulary(folder: Path) -> list[tuple[str, str]]:
+    try:
+        source, target = load_vocabularies(folder, sos=read_document(folder).get("decoder_start_token_id"))
+    except UserError as error:
+        return [("vocabulary", str(error))]
+    if source is target or source.fingerprint == target.fingerprint:
+        return [("vocabulary", f"{source.vocab_size:,} pieces for both languages")]
+    return [("vocabulary", f"{source.vocab_size:,} pieces to read, {target.vocab_size:,} to write")]
 
 
 def _heads(model: Model) -> list[tuple[str, str]]:
@@ -64,6 +114,8 @@ def _unfinished(folder: Path) -> list[tuple[str, str]]:
 
 def _command(folder: Path) -> str:
     """What makes a folder like this."""
+    if "pairs" in read_toml(folder / RUN_FILE):
+        return "train-translator"
     return "finetune" if "task" in read_toml(folder / RUN_FILE) else "pretrain"
 
 
@@ -79,7 +131,8 @@ def _made(folder: Path) -> list[tuple[str, str]]:
     if not (folder / RUN_FILE).is_file():
         return []
     tables = read_toml(folder / RUN_FILE)
-    lines = [("trained on", ", ".join(tables.get("corpus", tables.get("train", []))) or "not said")]
+    read = tables.get("corpus") or tables.get("train") or [*tables.get("source", []), *tables.get("target", [])]
+    lines = [("trained on", ", ".join(read) or "not said")]
     if tables.get("start_from"):
         lines.append(("started from", tables["start_from"]))
     if (folder / log.FILE).is_file():

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import UserError
-from heedful.train.schedule import linear, seconds
+from heedful.train.loop import Plan
+from heedful.train.schedule import SCHEDULES, inverse_root, linear, seconds
 
 shares = st.floats(0, 1)
 
@@ -39,6 +40,60 @@ def test_the_rate_never_falls_before_the_peak_nor_rises_after_it(one: float, oth
         assert linear(early, warmup) <= linear(late, warmup)
     elif early >= warmup:
         assert linear(early, warmup) >= linear(late, warmup)
+
+
+@pytest.mark.parametrize(
+    ("progress", "warmup", "expected"),
+    [
+        (0.0, 0.2, 0.0),
+        (0.05, 0.2, 0.25),
+        (0.2, 0.2, 1.0),
+        (0.8, 0.2, 0.5),
+        (1.0, 0.04, 0.2),
+        (0.0, 0.0, 1.0),
+        (1, 1, 1),
+    ],
+)
+def test_up_in_a_straight_line_then_down_with_the_root(progress: float, warmup: float, expected: float):
+    assert inverse_root(progress, warmup) == pytest.approx(expected)
+
+
+@given(st.integers(1, 100_000), st.integers(1, 20_000), st.sampled_from([128, 512, 1024]))
+def test_the_root_is_the_papers_formula_up_to_its_peak(step: int, warmup: int, dim: int):
+    """Vaswani et al. 2017, equation 3; their peak is the rate at the end of the warm-up."""
+    paper = dim**-0.5 * min(step**-0.5, step * warmup**-1.5)
+    peak = dim**-0.5 * warmup**-0.5
+    steps = 100_000
+    assert peak * inverse_root(step / steps, warmup / steps) == pytest.approx(paper)
+
+
+@given(shares, shares)
+def test_the_root_is_a_share_and_never_nothing_after_the_warm_up(progress: float, warmup: float):
+    share = inverse_root(progress, warmup)
+    assert 0.0 <= share <= 1.0
+    assert share > 0.0 or progress < warmup or warmup == 0.0
+
+
+def test_a_plan_follows_the_schedule_that_it_names():
+    """The rate of a step is that of its middle."""
+    rates = {}
+    for name in SCHEDULES:
+        plan = Plan(
+            steps=10,
+            budget=None,
+            lr=2.0,
+            warmup=0.25,
+            accumulation=1,
+            clip=1.0,
+            seed=0,
+            evaluations=1,
+            checkpoint_steps=1,
+            checkpoint_seconds=None,
+            schedule=name,
+        )
+        rates[name] = [plan.rate(step, 0.0) for step in (0, 1, 4, 9)]
+    assert rates["linear"] == pytest.approx([0.4, 1.2, 2 * 0.55 / 0.75, 2 * 0.05 / 0.75])
+    assert rates["inverse-root"] == pytest.approx([0.4, 1.2, 2 * (0.25 / 0.45) ** 0.5, 2 * (0.25 / 0.95) ** 0.5])
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def objective(
     half is the first once more under another dropout, and the two must not differ (R-Drop, Liang et al. 2021): the
     mean of both readings' losses, and as its share of the divergence between them what the paper calls alpha.
     """
-    scores = scores.float()
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # half precision is too coarse for sums
     loss = F.cross_entropy(scores, labels, ignore_index=pad, label_smoothing=smoothing, reduction="sum")
     right = ((scores.detach().argmax(-1) == labels) & (labels != pad)).sum()
     if not agreement:

@@ -52,12 +52,16 @@ def objective(
     mean of both readings' losses, and as its share of the divergence between them what the paper calls alpha.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # half precision is too coarse for sums
-    loss = F.cross_entropy(scores, labels, ignore_index=pad, label_smoothing=smoothing, reduction="sum")
-    right = ((scores.detach().argmax(-1) == labels) & (labels != pad)).sum()
+    log_probs = scores.log_softmax(-1)
+    real = labels != pad
+    right = ((log_probs.detach().argmax(-1) == labels) & real).sum()
+    loss = (1.0 - smoothing) * F.nll_loss(log_probs, labels, ignore_index=pad, reduction="sum")
+    if smoothing:
+        loss = loss - smoothing * log_probs.mean(-1).masked_fill(~real, 0.0).sum()
     if not agreement:
         return loss, right
-    one, other = scores.log_softmax(-1).chunk(2)
+    one, other = log_probs.chunk(2)
     # KL one way and the other: the sum over the vocabulary of (p - q)(log p - log q).
     apart = ((one.exp() - other.exp()) * (one - other)).sum(-1)
-    apart = apart.masked_fill(labels.chunk(2)[0] == pad, 0.0).sum()
+    apart = apart.masked_fill(~real.chunk(2)[0], 0.0).sum()
     return loss / 2 + agreement / 4 * apart, right // 2

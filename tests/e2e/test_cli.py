@@ -282,7 +282,7 @@ def test_demo_trains_compares_fills_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     out = tmp_path / "demo"
-    lines = run(capsys, "demo", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
+    lines = run(capsys, "demo", "--part", "bert", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
     said = "\n".join(lines)
     (words,) = [line for line in lines if line.startswith("  masked words right")]
     baseline = words.partition("always the most frequent token:")[2].strip()
@@ -297,12 +297,12 @@ def test_demo_trains_compares_fills_and_draws(
     assert json.loads((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["step"] == 3
 
     monkeypatch.setattr(demo, "pretrain", lambda _: pytest.fail("trained twice"))
-    first, *again = run(capsys, "demo", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
+    first, *again = run(capsys, "demo", "--part", "bert", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
     assert first == f"{out} is trained already; delete it to train anew"
     shown = lines[lines.index("On documents it has never seen:") - 1 :]
     assert untimed(again) == untimed(shown)
     with pytest.raises(SystemExit) as stop:
-        main(["demo", "--out", str(out), "--steps", "5", "--cache", str(tmp_path / "cache")])
+        main(["demo", "--part", "bert", "--out", str(out), "--steps", "5", "--cache", str(tmp_path / "cache")])
     assert stop.value.code == 2
     assert f"{out} holds another run; choose another --out" in capsys.readouterr().err
 
@@ -311,7 +311,7 @@ def test_demo_trains_compares_fills_and_draws(
 def test_an_unfinished_demo_is_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    arguments = ("demo", "--out", tmp_path / "demo", "--steps", "3", "--cache", tmp_path / "cache")
+    arguments = ("demo", "--part", "bert", "--out", tmp_path / "demo", "--steps", "3", "--cache", tmp_path / "cache")
     with monkeypatch.context() as patch:
         patch.setattr(pretrain, "save_model", broken_off)
         with pytest.raises(SystemExit) as stop:

@@ -14,21 +14,30 @@ R = TypeVar("R")
 
 def demo(
     out: Annotated[Path, arg(metavar="FOLDER")] = Path("demo"),
+    part: Literal["all", "bert", "translation"] = "all",
     steps: Annotated[int | None, optional(metavar="N")] = None,
     seed: int = 0,
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None,
 ) -> None:
-    """Train a small BERT on Python's own documentation in about five minutes, and try it.
+    """Train a small BERT on Python's own documentation and a translator of numbers in six minutes, and try both.
 
     Args:
-        out: Where the model goes.
-        steps: Train for this many steps instead of the usual number.
+        out: Where the BERT goes; the translator goes beside it, into FOLDER-translator.
+        part: The BERT alone (about five minutes), the translator alone (about one), or one after the other.
+        steps: Train each model for this many steps instead of its usual number.
         seed: Everything random follows from it.
         cache: Where prepared text is kept (~/.cache/heedful by default).
     """
-    from heedful.runs.demo import demo as run
+    if part != "translation":
+        from heedful.runs.demo import demo as bert
 
-    run(out, steps=steps, seed=seed, cache=cache, say=say)
+        bert(out, steps=steps, seed=seed, cache=cache, say=say)
+    if part == "all":
+        say("")
+    if part != "bert":
+        from heedful.runs import demo_translation
+
+        demo_translation.demo(demo_translation.folder(out), steps=steps, seed=seed, cache=cache, say=say)
 
 
 def pretrain(options: Any) -> None:

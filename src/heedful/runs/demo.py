@@ -1,4 +1,4 @@
-"""The demonstration: a BERT from the documentation that comes with Python, in about five minutes on two cores."""
+"""The demonstration's BERT: from the documentation that comes with Python, in about five minutes on two cores."""
 
 import importlib.metadata
 import platform
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +30,7 @@ SENTENCES = (
 )
 
 Say = Callable[[str], None]
+R = TypeVar("R")
 
 
 def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
@@ -67,19 +69,28 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
 
 def _trained(recipe: Recipe, out: Path, cache: Path, say: Say) -> dict[str, float]:
     """The metrics of the last evaluation, of a model trained now unless it is there."""
-    if (out / "model.safetensors").is_file() and (out / RUN_FILE).is_file():
-        if differences(read_recipe(out / RUN_FILE), resolved(recipe)):
-            raise UserError(f"{out} holds another run; choose another --out")
-        say(f"{out} is trained already; delete it to train anew")
-    else:
-        resume = (out / RUN_FILE).is_file()
-        try:
-            pretrain(PretrainOptions(settings=recipe, out=out, cache=cache, resume=resume))
-        except Interrupted as stop:
-            raise Interrupted(f"{str(stop).partition(';')[0]}; go on with the same command") from None
+
+    def train(resume: bool) -> None:
+        pretrain(PretrainOptions(settings=recipe, out=out, cache=cache, resume=resume))
+
+    once(out, resolved(recipe), read_recipe, train, say)
     # Read back, since a run that was stopped after its last evaluation makes none when it is resumed.
     reports = [line for line in log.read(out) if line["kind"] == "heldout"]
     return {name: value for name, value in reports[-1].items() if not isinstance(value, str)}
+
+
+def once(out: Path, recipe: R, read: Callable[[Path], R], train: Callable[[bool], None], say: Say) -> None:
+    """Train what a resolved recipe says unless it is there; `train` is told whether to go on with what has begun."""
+    begun = (out / RUN_FILE).is_file()
+    if begun and (out / "model.safetensors").is_file():
+        if differences(read(out / RUN_FILE), recipe):
+            raise UserError(f"{out} holds another run; choose another --out")
+        say(f"{out} is trained already; delete it to train anew")
+        return
+    try:
+        train(begun)
+    except Interrupted as stop:
+        raise Interrupted(f"{str(stop).partition(';')[0]}; go on with the same command") from None
 
 
 def builtin_corpus(cache: Path, say: Say) -> Path:

@@ -1,10 +1,10 @@
-"""Pictures of a run: its curves, what it takes for what, and what its positions look like.
+"""Pictures of a run: its curves, what it takes for what, where it looks, and what its positions look like.
 
-Shapes: T positions, D width, C labels.
+Shapes: T positions or target length, S source length, D width, C labels.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -12,9 +12,11 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
+from heedful.data.subwords import SPACE
 from heedful.errors import UserError
 from heedful.models.bert import Bert, BertForPretraining
 from heedful.nn.positions import sinusoidal
+from heedful.predict.translator import Alignment
 from heedful.train import log
 
 matplotlib.use("Agg")
@@ -22,6 +24,7 @@ matplotlib.use("Agg")
 from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
 LONGEST_LABEL = 24
@@ -104,11 +107,33 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     if step == 1:
         _counts(axis, matrix, share, 72 * cell)
     figure.colorbar(image, ax=axis, label="share of the row", fraction=0.04, pad=0.02)
-    with warnings.catch_warnings():
-        # where no installed font has a label's letters, boxes stand for them: the counts are still worth having
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        figure.savefig(out, dpi=110)
-    plt.close(figure)
+    _save(figure, out)
+
+
+def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = None) -> bool:
+    """Draw where a translation's pieces looked, (T, S): the source from left to right, the translation downwards.
+
+    Letters that no installed font has are replaced by what `spelled` says of them; whether that was needed.
+    """
+    check_format(path)
+    columns, rows = ([_piece(piece) for piece in side] for side in (found.source, found.target))
+    families, lacking = _fonts("".join([*columns, *rows]))
+    spelling = {letter: text for letter, text in (spelled or {}).items() if ord(letter) in lacking}
+    columns, rows = ([_spell(piece, spelling) for piece in side] for side in (columns, rows))
+    height, width = found.weights.shape
+    cell = 0.42  # inches
+    edge = 0.9 + 0.09 * max(map(len, [*columns, *rows]))
+    figure, axis = plt.subplots(figsize=(width * cell + edge + 1.2, height * cell + edge), layout="constrained")
+    image = axis.imshow(found.weights, cmap="Blues", vmin=0, vmax=1)
+    style = {"family": families, "fontsize": 10, "parse_math": False}
+    axis.set_xticks(range(width), columns, rotation=90, **style)
+    axis.set_yticks(range(height), rows, **style)
+    axis.xaxis.tick_top()
+    axis.xaxis.set_label_position("top")
+    axis.set(xlabel="read", ylabel="written")
+    figure.colorbar(image, ax=axis, label="share of the attention", fraction=0.04, pad=0.02)
+    _save(figure, path)
+    return bool(spelling)
 
 
 def positions(learned: Tensor, length: int, path: Path) -> None:
@@ -150,6 +175,24 @@ def _counts(axis: Axes, matrix: np.ndarray, share: np.ndarray, points: float) ->
         axis.text(column, row, str(count), ha="center", va="center", fontsize=fontsize, color=colour)
 
 
+def _save(figure: Figure, path: Path) -> None:
+    with warnings.catch_warnings():
+        # where no installed font has a label's letters, boxes stand for them: the rest is still worth having
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _piece(piece: str) -> str:
+    """A piece without the mark of a word's beginning, unless it is nothing else."""
+    return _short(piece.removeprefix(SPACE) or piece)
+
+
+def _spell(piece: str, spelling: Mapping[str, str]) -> str:
+    """A piece with letters replaced by how they are spelled, a hyphen between two."""
+    return "-".join(spelling.get(letter, letter) for letter in piece) if {*piece} & spelling.keys() else piece
+
+
 def _short(label: str) -> str:
     """A label on one line, and not so long that it takes the picture's place."""
     label = " ".join(label.split())
@@ -157,19 +200,23 @@ def _short(label: str) -> str:
 
 
 def _families(text: str) -> list[str]:
-    """The default font, and behind it the installed one that has most of the letters which the default lacks."""
+    return _fonts(text)[0]
+
+
+def _fonts(text: str) -> tuple[list[str], set[int]]:
+    """The default font, behind it the installed one with most of the letters that the default lacks; the others."""
     default = font_manager.FontProperties().get_family()
     lacking = _lacking(font_manager.findfont(font_manager.FontProperties()), {*map(ord, text)})
-    best, left = default, len(lacking)
+    best, left = default, lacking
     for font in font_manager.fontManager.ttflist:
         if not left:
             break
         # the font of last resort claims every letter, and draws each as a box
         if font.style == "normal" and "lastresort" not in font.name.replace(" ", "").lower():
-            still = len(_lacking(font.fname, lacking))
-            if still < left:
+            still = _lacking(font.fname, lacking)
+            if len(still) < len(left):
                 best, left = [*default, font.name], still
-    return best
+    return best, left
 
 
 def _lacking(font: str, letters: set[int]) -> set[int]:

@@ -4,21 +4,17 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
-from heedful.data import numbers, subwords
-from heedful.data.bitext import Marks
+from heedful.data import numbers
 from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
-from heedful.formats.translators import load_translator
 from heedful.models import transformer
-from heedful.predict.searching import TorchSearcher
-from heedful.predict.translator import Translator
+from heedful.predict import Translator, load_translator
 from heedful.runs import corpus, pictures
 from heedful.runs.demo import once
 from heedful.runs.translator import train_translator
-from heedful.runs.translator_options import TranslatorOptions, TranslatorRecipe, read_recipe, resolved
+from heedful.runs.translator_options import TranslatorOptions, TranslatorRecipe, load_recipe, read_recipe, resolved
 
 LARGEST = 10**9 - 1
 TRAINING, DEV, HELD_OUT = 20_000, 200, 1000
@@ -53,7 +49,7 @@ Say = Callable[[str], None]
 def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
     """Train, or go on training, or take what is trained; translate what it has never seen, draw an alignment."""
     begun = time.monotonic()
-    usual = read_recipe(Path(str(files("heedful"))) / "recipes" / "translator" / "numbers.toml")
+    usual = load_recipe("numbers")
     training, dev, asked = split(seed)
     tables = [_written(cache or corpus.default_cache(), seed, *part) for part in (("train", training), ("dev", dev))]
     recipe = replace(
@@ -65,7 +61,7 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
         run=replace(usual.run, seed=seed, steps=usual.run.steps if steps is None else steps),
     )
     _train(recipe, out, say)
-    translator = _load(out)
+    translator = load_translator(out)
     say("")
     say(f"Numbers that it has never seen, from English to Korean, with a beam of {SEARCH.beam}:")
     share = _examine(translator, asked, say)
@@ -88,7 +84,10 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     say(f"That took {minutes} min {seconds} s.")
     say(f"The translator is in {out}, its alignment of {SHOWN[0]:,} in {picture}.")
     if spelled:
-        say("No font on this machine has Korean letters, so that the picture spells them as they sound.")
+        say("No font on this machine has Korean letters: the picture spells them as they sound.")
+    say("Now try:")
+    say(f'  echo "nine hundred thousand and twelve" | heedful translate {out} - --n-best 3')
+    say("  heedful train-translator your-pairs.tsv --out my-translator --budget 10m")
 
 
 def split(seed: int) -> tuple[list[PairExample], list[PairExample], list[PairExample]]:
@@ -113,13 +112,6 @@ def _train(recipe: TranslatorRecipe, out: Path, say: Say) -> None:
         train_translator(TranslatorOptions(settings=recipe, out=out, resume=resume))
 
     once(out, recipe, read_recipe, train, say)
-
-
-def _load(out: Path) -> Translator:
-    words = subwords.load(out)
-    marks = Marks(words.pad, words.sos, words.eos)
-    searcher = TorchSearcher([load_translator(out)], marks, (words.pad, words.sos, words.unk))
-    return Translator(searcher, words, words, str(out))
 
 
 def _examine(translator: Translator, asked: list[PairExample], say: Say) -> float:

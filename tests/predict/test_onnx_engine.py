@@ -292,7 +292,7 @@ def test_a_file_that_computes_something_else_is_taken_back(
 
 def test_export_refuses_what_it_can_not_do(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = folders["tag"]
-    with pytest.raises(UserError, match=r"^format 'tflite' is not known; choose from onnx$"):
+    with pytest.raises(UserError, match=r"^format 'tflite' is not known; choose from onnx, ctranslate2$"):
         export(folder, to="tflite", int8=False, out=None)
     with pytest.raises(UserError, match=r"is a folder; name a file$"):
         export(folder, to="onnx", int8=False, out=tmp_path)

@@ -43,17 +43,18 @@ def plot(
 
 def export(
     model: Annotated[Positional[Path], arg(metavar="MODEL")],
-    to: Literal["onnx"] = "onnx",
+    to: Annotated[Literal["onnx", "ctranslate2"] | None, optional(metavar="onnx|ctranslate2")] = None,
     int8: Annotated[bool, FlagCreatePairsOff] = False,
-    out: Annotated[Path | None, optional(metavar="FILE")] = None,
+    out: Annotated[Path | None, optional(metavar="FILE|FOLDER")] = None,
 ) -> None:
     """Write a model for another engine.
 
     Args:
         model: A model folder.
-        to: The format.
-        int8: Also with weights of 8 bits: a quarter of the size and faster on a CPU, a little less exact.
-        out: The file (MODEL/onnx/model.onnx by default, where --engine onnx looks for it).
+        to: The engine: onnx for encoders, ctranslate2 for translators (by default the one that fits).
+        int8: With weights of 8 bits (for onnx beside the others): a quarter of the size and faster on a CPU, a
+            little less exact.
+        out: The file for onnx, the folder for ctranslate2 (by default in MODEL, where --engine looks for it).
     """
     from heedful.runs.export import export as run
 

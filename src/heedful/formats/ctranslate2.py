@@ -8,14 +8,16 @@ probability ctranslate2 then shares out among the other tokens. A `patience` as 
 `max_decoding_length` that it can reach is the model's positions.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from heedful.data.bitext import Marks
 from heedful.durable import new_folder
 from heedful.errors import UserError
 from heedful.models.transformer import Transformer
@@ -24,6 +26,9 @@ from heedful.nn.layers import DecoderLayer, EncoderLayer, FeedForward
 
 Spec = Any
 """A part of ctranslate2's specification, whose attributes get arrays though they start as other things."""
+
+KEY = "heedful"
+"""Where a folder's config.json holds its card."""
 
 ACTIVATIONS = {
     "gelu": "GELU",
@@ -35,6 +40,16 @@ ACTIVATIONS = {
 """Our names and ctranslate2's."""
 
 
+class Card(NamedTuple):
+    """What a folder must say besides, to be used here."""
+
+    longest: int
+    """Most tokens of a source or a target."""
+    marks: Marks
+    weights: str | None
+    """The digest of the file with the weights that it was made from."""
+
+
 def export_ctranslate2(
     model: Transformer,
     source_tokens: Sequence[str],
@@ -43,10 +58,12 @@ def export_ctranslate2(
     *,
     int8: bool,
     unk: int = 3,
+    weights: str | None = None,
 ) -> None:
     """Write a new folder: all of it or nothing. With `int8`, matrices have 8 bits and a scale for each row.
 
-    The tokens are the pieces of each id; `unk` is the one that stands for pieces that nobody knows.
+    The tokens are the pieces of each id; `unk` is the one that stands for pieces that nobody knows. `weights` is the
+    digest of the file that the model was read from, by which an old folder is known as such.
     """
     if not isinstance(model, Transformer):
         raise UserError("ctranslate2 runs Transformers only; decode this model with torch")
@@ -73,10 +90,35 @@ def export_ctranslate2(
     }
     for key, value in marks.items():
         setattr(spec.config, key, value)
+    card = Card(config.max_length - 1, Marks(config.pad, config.sos, config.eos), weights)
+    spec.config.add_attribute(KEY, card._asdict())  # ctranslate2 passes over what it does not know
     spec.validate()
     spec.optimize("int8" if int8 else "float32")
     with new_folder(folder) as aside:
         spec.save(str(aside))
+
+
+def read_card(folder: Path) -> Card | None:
+    """What a folder that was written here says of itself; None of any other."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))[KEY]
+        return Card(int(found["longest"]), Marks(*found["marks"]), found["weights"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_tokens(folder: Path) -> tuple[list[str], list[str]]:
+    """The pieces of each id, of the source and of the target."""
+    names = ("shared_vocabulary.json",) * 2
+    if not (folder / names[0]).is_file():
+        names = ("source_vocabulary.json", "target_vocabulary.json")
+    source, target = (json.loads((folder / name).read_text(encoding="utf-8")) for name in names)
+    return source, target
+
+
+def all_tokens(pieces: Sequence[str], size: int) -> list[str]:
+    """A name for each of `size` ids: those that have no piece get one that nobody writes."""
+    return [*pieces, *(f"<unused {number}>" for number in range(len(pieces), size))]
 
 
 def require() -> None:

@@ -89,11 +89,11 @@ def load_translator(
     source, target = _shared_vocabularies(folders)
     searcher: Searcher
     if engine == "ctranslate2":
-        from heedful.predict.ctranslate2 import CTranslate2Searcher
+        from heedful.predict.ctranslate2 import CTranslate2Searcher, find
 
         if len(folders) > 1:
             raise UserError("ctranslate2 runs one model, not an ensemble; use the engine torch")
-        searcher = CTranslate2Searcher(folders[0], source, target, device, int8=int8)
+        searcher = CTranslate2Searcher(find(folders[0], int8=int8), source, target, device)
     else:
         models = [_model(one, source, target).to(_device(device)) for one in folders]
         searcher = TorchSearcher(models, _marks(folders, models), never(models[0], target))

@@ -3,46 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from heedful.data.flaws import OR_SKIP, Flaw, sound
 from heedful.data.parallel import PairExample
+from heedful.data.sentencepiece import Vocabulary
 from heedful.data.subwords import SPACE
 from heedful.decode import Hypothesis, SearchOptions
 from heedful.errors import UserError
 from heedful.predict.searching import Searcher, Sentence
-
-
-class Pieces(Protocol):
-    """Text to ids and back, of one language or of both."""
-
-    pad: int
-    sos: int
-    eos: int
-    unk: int
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids."""
-        ...
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without marks."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
-        ...
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The pieces of ids as they are written."""
-        ...
-
-    def unknown(self, text: str) -> list[str]:
-        """The characters of a text that are not known."""
-        ...
 
 
 class Alignment(NamedTuple):
@@ -173,6 +144,9 @@ class GivenReader:
         return [self._ready(*found) for found in zip(examples, ones, twos, strict=True)]
 
     def _ready(self, example: PairExample, source: list[int], target: list[int]) -> Given | Flaw:
+        if bool(source) != bool(target):
+            empty, full = ("translation", "source") if source else ("source", "translation")
+            return Flaw(example.where, f"the {empty} is empty, but the {full} is not; fill it in, {OR_SKIP}")
         longest, length = self.translator.searcher.longest, max(len(source), len(target))
         if length > longest and not self.truncate:
             return _too_long(example.where, length, longest)
@@ -186,27 +160,24 @@ class GivenReader:
 
     def answer(self, prepared: Sequence[Given]) -> list[list[Translation]]:
         """The given translation of each, its score the mean of its tokens."""
-        translator, pairs = self.translator, [one.ids for one in prepared]
-        tables = translator.searcher.align(pairs) if self.align else [None] * len(pairs)
-        found = zip(prepared, translator.searcher.score(pairs), tables, strict=True)
-        return [
-            [
-                Translation(
-                    one.texts[1],
-                    float(each.mean()),
-                    float(each.sum()),
-                    translator.target.pieces(one.ids[1]),
-                    None if table is None else translator.alignment(one.ids, one.texts, table),
-                )
-            ]
-            for one, each, table in found
-        ]
+        full = [one for one in prepared if one.ids[0]]
+        pairs = [one.ids for one in full]
+        scores = self.translator.searcher.score(pairs)
+        tables = self.translator.searcher.align(pairs) if self.align else [None] * len(pairs)
+        answered = iter([self._scored(*found)] for found in zip(full, scores, tables, strict=True))
+        return [next(answered) if one.ids[0] else [EMPTY] for one in prepared]
+
+    def _scored(self, one: Given, log_probs: np.ndarray, table: np.ndarray | None) -> Translation:
+        translator, (_, text), (_, ids) = self.translator, one.texts, one.ids
+        alignment = None if table is None else translator.alignment(one.ids, one.texts, table)
+        pieces = translator.target.pieces(ids)
+        return Translation(text, float(log_probs.mean()), float(log_probs.sum()), pieces, alignment)
 
 
 class Translator:
     """A model folder, or several that decide together, ready to translate."""
 
-    def __init__(self, searcher: Searcher, source: Pieces, target: Pieces, origin: str = "the model") -> None:
+    def __init__(self, searcher: Searcher, source: Vocabulary, target: Vocabulary, origin: str = "the model") -> None:
         self.searcher = searcher
         self.source = source
         self.target = target
@@ -305,7 +276,7 @@ class Translator:
         return ids
 
 
-def _words(vocabulary: Pieces, ids: Sequence[int], text: str) -> list[int]:
+def _words(vocabulary: Vocabulary, ids: Sequence[int], text: str) -> list[int]:
     """The word of a text that each of its ids belongs to: no piece is part of two.
 
     What was written by the model, or cut, need not be what the text is taken apart into. Then spaces decide.

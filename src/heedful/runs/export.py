@@ -16,19 +16,29 @@ from heedful.formats.huggingface import Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.bert import Bert, BertForPretraining
 from heedful.models.heads import BertForTask
+from heedful.predict.loading import translates
 from heedful.predict.onnx import open_session, rectangle
+from heedful.runs.export_translator import export_translator
 
-FORMATS = ("onnx",)
+FORMATS = ("onnx", "ctranslate2")
 TOLERANCE = 1e-4
 """How much the outputs of two engines in full precision may differ, where they are larger than 1 in relation."""
 LENGTHS = (2, 3, 7, 19, 61)
 """Of the inputs that are compared."""
 
 
-def export(model: Path, *, to: str, int8: bool, out: Path | None) -> str:
-    """Write a folder's model as MODEL/onnx/model.onnx or as `out`, with 8 bits also beside it; what to say of it."""
-    if to not in FORMATS:
+def export(model: Path, *, to: str | None, int8: bool, out: Path | None) -> str:
+    """Write a folder's model for the engine that runs such models, or refuse another; what to say of it."""
+    if to not in (None, *FORMATS):
         raise UserError(f"format {to!r} is not known; choose from {', '.join(FORMATS)}")
+    kind, fits = ("a translator", "ctranslate2") if translates(model) else ("an encoder", "onnx")
+    if to not in (None, fits):
+        raise UserError(f"{model} is {kind}, which goes to {fits}; export it with --to {fits}")
+    return (export_translator if fits == "ctranslate2" else export_encoder)(model, int8=int8, out=out)
+
+
+def export_encoder(model: Path, *, int8: bool, out: Path | None) -> str:
+    """Write a folder's model as MODEL/onnx/model.onnx or as `out`, with 8 bits also beside it; what to say of it."""
     onnx.require("onnx", "onnxscript", "onnxruntime")
     inner, _ = read_pooling(model)
     path = out or inner / "onnx" / "model.onnx"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.data import parallel
-from heedful.data.flaws import OR_SKIP, Flaw, reason, told
+from heedful.data.flaws import Flaw, reason, told
 from heedful.data.lines import Errors, lines
 from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
@@ -86,15 +86,7 @@ def _joined(sources: Iterable[PairExample | Flaw], given: Path, errors: Errors) 
                 f"there are more {more} than {fewer}: {given} must have one line for each source, but "
                 f"number {number:,} {'is missing' if line is None else 'is one too many'}"
             )
-        if isinstance(one, Flaw):
-            yield one
-            continue
-        target = " ".join(line[1].split())
-        if bool(one.source) != bool(target):
-            empty, full = ("translation", "source") if one.source else ("source", "translation")
-            yield Flaw(one.where, f"the {empty} is empty, but the {full} is not; fill it in, {OR_SKIP}")
-        else:
-            yield one._replace(target=target)
+        yield one if isinstance(one, Flaw) else one._replace(target=" ".join(line[1].split()))
 
 
 def _json(one: tuple[PairExample, list[Translation]] | Flaw) -> Iterator[str]:

@@ -1,0 +1,196 @@
+"""The engine for the folders that `heedful export --to ctranslate2` writes: decodes without torch's help.
+
+All sentences are handed over at once and ctranslate2 makes its own batches. What it does otherwise than our search:
+it stops as soon as as many hypotheses are finished as there are beams, which is our `early`; a repetition penalty
+changes scores before they become probabilities, not after; the probability of what is never written goes to the
+other tokens; the longest sentence of a call decides the most tokens of all; and only the first draws of a process
+follow the seed. What it can't do at all is refused.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from heedful.data.sentencepiece import Vocabulary
+from heedful.decode import Hypothesis, SearchOptions
+from heedful.durable import file_digest
+from heedful.errors import UserError
+from heedful.formats.ctranslate2 import read_card, read_tokens, require
+from heedful.formats.documents import read_document
+from heedful.formats.rnn import RNN_TYPE
+from heedful.predict.engine import by_length
+from heedful.predict.searching import Sentence
+
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
+"""The most tokens of a batch, padding included."""
+THREADS = 4
+"""Cores that work on one batch; with more cores, several batches are under way."""
+FOLDERS = {False: "ctranslate2", True: "ctranslate2-int8"}
+"""Where a model folder holds what was exported, with 8 bits or without."""
+
+Pair = tuple[Sequence[int], Sequence[int]]
+
+
+def find(folder: Path, *, int8: bool) -> Path:
+    """What was exported from a model folder; an error that says what to do if there is nothing, or if it is old."""
+    again = f"`heedful export {folder} --to ctranslate2{' --int8' if int8 else ''}`"
+    path, weights = folder / FOLDERS[int8], folder / "model.safetensors"
+    if read_document(folder).get("model_type") == RNN_TYPE:
+        raise UserError(f"{folder} is a recurrent model, but ctranslate2 runs Transformers only; use --engine torch")
+    if not path.is_dir():
+        raise UserError(f"{folder} has no folder {path.name}; write it with {again}")
+    card = read_card(path)
+    if card is None:
+        raise UserError(f"{path} was not written by heedful; move it away and write it with {again}")
+    if card.weights is not None and weights.is_file() and file_digest(weights) != card.weights:
+        raise UserError(f"{path} was made from other weights than {weights}; write it again with {again}")
+    return path
+
+
+class CTranslate2Searcher:
+    """An exported Transformer, in full precision or with weights of 8 bits."""
+
+    def __init__(self, path: Path, source: Vocabulary, target: Vocabulary, device: str = "auto") -> None:
+        require()
+        import ctranslate2
+
+        card = read_card(path)
+        assert card is not None
+        if device == "cuda" and not ctranslate2.get_cuda_device_count():
+            raise UserError("ctranslate2 finds no CUDA GPU here; the device cpu does without")
+        threads = torch.get_num_threads()
+        try:
+            self.source_tokens, self.target_tokens = read_tokens(path)
+            self.translator = ctranslate2.Translator(
+                str(path), device, inter_threads=max(1, threads // THREADS), intra_threads=min(threads, THREADS)
+            )
+        except (RuntimeError, ValueError, OSError) as error:
+            raise UserError(f"{path} can't be read ({type(error).__name__}); export the model again") from None
+        for vocabulary, tokens in ((source, self.source_tokens), (target, self.target_tokens)):
+            if tokens[: vocabulary.vocab_size] != vocabulary.vocabulary:
+                raise UserError(f"{path} has another vocabulary than the model; export it again")
+        self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
+        self.longest = card.longest
+        never = {card.marks.pad, card.marks.sos, target.unk, *range(target.vocab_size, len(self.target_tokens))}
+        self.never = [[self.target_tokens[number]] for number in sorted(never - {card.marks.eos})]
+        self.batching = {"max_batch_size": BATCH_TOKENS[self.translator.device], "batch_type": "tokens"}
+
+    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence."""
+        refuse(options)
+        if not sentences:
+            return []
+        limits = [options.limits(len(one.ids) + 1, self.longest) for one in sentences]
+        fewest, most = (max(limit) for limit in zip(*limits, strict=True))
+        forced = any(one.prefix for one in sentences)
+        found = self.translator.translate_batch(
+            [self._source(one.ids) for one in sentences],
+            [self._target(one.prefix) for one in sentences] if forced else None,
+            **self.batching,
+            **_asked(options),
+            min_decoding_length=fewest,
+            max_decoding_length=most,
+            max_input_length=0,
+            suppress_sequences=self.never,
+            return_scores=True,
+        )
+        answers = [[tuple(map(self.target_ids.__getitem__, each)) for each in one.hypotheses] for one in found]
+        if not forced:
+            return [
+                [
+                    Hypothesis(ids, score * _penalty(len(ids), options), score)
+                    for ids, score in zip(best, one.scores, strict=True)
+                ]
+                for best, one in zip(answers, found, strict=True)
+            ]
+        # What was forced is no part of its scores, but of ours.
+        pairs = [(one.ids, ids) for one, best in zip(sentences, answers, strict=True) for ids in best]
+        sums = iter([float(each.sum()) for each in self.score(pairs)])
+        scored = (
+            [Hypothesis(ids, total := next(sums), total / _penalty(len(ids), options)) for ids in best]
+            for best in answers
+        )
+        return [sorted(best, key=lambda one: -one.score) for best in scored]
+
+    def score(self, pairs: Sequence[Pair]) -> list[np.ndarray]:
+        """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""
+        if not pairs:
+            return []
+        sources, targets = [self._source(one) for one, _ in pairs], [self._target(two) for _, two in pairs]
+        found = self.translator.score_batch(sources, targets, **self.batching, max_input_length=0)
+        return [np.array(one.log_probs, np.float32) for one in found]
+
+    def align(self, pairs: Sequence[Pair]) -> list[np.ndarray]:
+        """How much each target token looked at each of the source, ends included: (T + 1, S + 1) a pair.
+
+        ctranslate2 tells what it looks at while it writes: it is made to write the targets, and one token more.
+        """
+        found: list[np.ndarray] = [np.empty(0)] * len(pairs)
+        room = BATCH_TOKENS[self.translator.device]
+        for chosen in by_length([len(two) + 1 for _, two in pairs], room, padded=True):
+            targets = [pairs[number][1] for number in chosen]
+            looked = self.translator.translate_batch(
+                [self._source(pairs[number][0]) for number in chosen],
+                [self._target(one) for one in targets],
+                beam_size=1,
+                max_decoding_length=max(map(len, targets)) + 1,
+                max_input_length=0,
+                return_attention=True,
+                return_end_token=True,
+            )
+            for number, target, one in zip(chosen, targets, looked, strict=True):
+                table = np.array(one.attention[0][: len(target) + 1], np.float32)
+                end = np.maximum(1.0 - table.sum(1, keepdims=True), 0.0)  # which ctranslate2 keeps to itself
+                found[number] = np.concatenate([table, end], 1)
+        return found
+
+    def _source(self, ids: Sequence[int]) -> list[str]:
+        return [self.source_tokens[number] for number in ids]
+
+    def _target(self, ids: Sequence[int]) -> list[str]:
+        return [self.target_tokens[number] for number in ids]
+
+
+def refuse(options: SearchOptions) -> None:
+    """An error for what ctranslate2 can't be asked."""
+    if options.penalty == "gnmt":
+        raise UserError("ctranslate2 has no GNMT penalty; use --penalty average, or --engine torch")
+    if options.coverage_penalty:
+        raise UserError(
+            "ctranslate2 takes padding for words that are not covered; leave out --coverage-penalty, "
+            "or use --engine torch"
+        )
+    standard = SearchOptions()
+    for name in ("min_ratio", "max_ratio"):
+        if getattr(options, name) != getattr(standard, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"ctranslate2 has one limit for all sentences: use --{name[:3]}-length instead of {flag}, "
+                "or --engine torch"
+            )
+
+
+def _asked(options: SearchOptions) -> dict[str, Any]:
+    """Our options as ctranslate2's."""
+    asked: dict[str, Any] = {
+        "beam_size": options.beam,
+        "num_hypotheses": options.n_best,
+        "length_penalty": 0.0 if options.penalty == "none" else options.length_penalty,
+        "repetition_penalty": options.repetition_penalty,
+        "no_repeat_ngram_size": options.block_ngrams,
+    }
+    if options.sample:
+        import ctranslate2
+
+        ctranslate2.set_random_seed(options.seed)
+        draws = {"sampling_topk": options.top_k, "sampling_topp": options.top_p}
+        asked |= {"beam_size": 1, "sampling_temperature": options.temperature, **draws}
+    return asked
+
+
+def _penalty(length: int, options: SearchOptions) -> float:
+    """What a log-probability is divided by; the end counts."""
+    return 1.0 if options.penalty == "none" else (length + 1) ** options.length_penalty

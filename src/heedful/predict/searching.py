@@ -22,8 +22,8 @@ from heedful.predict.engine import by_length
 from heedful.predict.recorded import RecordedSteps
 from heedful.tasks.translation import Translating
 
-BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
-"""The most source tokens of a batch, padding and beams included in a GPU's, whose memory they fill."""
+BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
+"""The most source tokens of a batch, padding included, for each of its beams."""
 
 
 class Sentence(NamedTuple):
@@ -66,9 +66,7 @@ class TorchSearcher:
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
         found: list[list[Hypothesis]] = [[] for _ in sentences]
-        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        if self.device.type == "cuda":
-            room //= options.width
+        room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"]) // options.width
         with self._resting():
             for chosen in by_length([len(one.ids) + 1 for one in sentences], room, padded=True):
                 answers = self._batch([sentences[number] for number in chosen], options)

@@ -3,62 +3,23 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heedful.cli import main
 from heedful.models.heads import ANSWER_ENDS, Head
 
 Files = Callable[..., Path]
 Headed = Callable[..., Path]
+Shell = Any  # tests/e2e/conftest.py has it
 SMALL = ("--epochs", "1", "--batch", "16", "--lr", "1e-3", "--device", "cpu")
 OR_SKIP = "or pass over such rows with --skip-bad"
 LONG = "word " * 20_000
 """100,000 characters."""
 
 
-class Command:
-    """Runs commands in this process and looks at how they end."""
-
-    def __init__(self, home: Path, capsys: pytest.CaptureFixture) -> None:
-        self.home = home
-        self.capsys = capsys
-
-    def run(self, *arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        said = self.capsys.readouterr()
-        return stop.value.code or 0, said.out, said.err
-
-    def fails(self, *arguments: str | Path) -> str:
-        """What stands on the one line on standard error of a command that must fail, and leaves no folder."""
-        code, _, said = self.run(*arguments)
-        assert code == 2, said
-        assert said.startswith("heedful: ")
-        assert said.endswith("\n")
-        assert said.count("\n") == 1
-        assert "Traceback" not in said
-        assert not (self.home / "out").exists()
-        return said.removeprefix("heedful: ").removesuffix("\n")
-
-    def goes_on(self, *arguments: str | Path) -> str:
-        """What a command says that must go well."""
-        code, out, said = self.run(*arguments)
-        assert (code, said) == (0, "")
-        return out
-
-    def finetune(self, model: Path, train: Path, task: str, *more: str | Path) -> list[str | Path]:
-        return ["finetune", model, train, "--task", task, "--out", self.home / "out", *SMALL, *more]
-
-    def file(self, name: str, content: str) -> Path:
-        path = self.home / name
-        path.write_text(content, encoding="utf-8")
-        return path
-
-
-@pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture) -> Command:
-    return Command(tmp_path, capsys)
+def finetune(shell: Shell, model: Path, train: Path, task: str, *more: str | Path) -> list[str | Path]:
+    return ["finetune", model, train, "--task", task, "--out", shell.home / "out", *SMALL, *more]
 
 
 ROWS = {
@@ -94,67 +55,67 @@ ROWS = {
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_bad_row_is_told_with_its_number_or_passed_over(
-    command: Command, encoder: Path, labelled_files: Files, name: str
+    shell: Shell, encoder: Path, labelled_files: Files, name: str
 ):
     kind, row, problem = ROWS[name]
     good = labelled_files(kind, 60)
     content = good.read_text(encoding="utf-8")
-    file = command.file(f"data{good.suffix}", content + row)
+    file = shell.file(f"data{good.suffix}", content + row)
     number = content.count("\n") + 1
     task = {"tags": "tag", "conll": "tag", "regress": "regress"}.get(kind, "classify")
     more = ("--label", "height") if kind == "regress" else ()
-    said = command.fails(*command.finetune(encoder, file, task, *more))
+    said = shell.fails(*finetune(shell, encoder, file, task, *more))
     assert said.startswith(f"{file}:{number}: {problem}")
-    out = command.goes_on(*command.finetune(encoder, file, task, *more, "--skip-bad"))
+    out = shell.goes_on(*finetune(shell, encoder, file, task, *more, "--skip-bad"))
     assert f"skipped 1 bad row: {file}:{number}: {problem.removesuffix(f', {OR_SKIP}')}" in out
     assert OR_SKIP not in out  # which was done already
-    assert f"saved {command.home / 'out'}" in out
+    assert f"saved {shell.home / 'out'}" in out
 
 
-def test_a_text_without_end_is_cut_if_that_is_asked_for(command: Command, encoder: Path, labelled_files: Files):
+def test_a_text_without_end_is_cut_if_that_is_asked_for(shell: Shell, encoder: Path, labelled_files: Files):
     content = labelled_files("classify", 60).read_text(encoding="utf-8")
-    file = command.file("data.csv", f"{content}{LONG},good\n")
-    out = command.goes_on(*command.finetune(encoder, file, "classify", "--truncate"))
+    file = shell.file("data.csv", f"{content}{LONG},good\n")
+    out = shell.goes_on(*finetune(shell, encoder, file, "classify", "--truncate"))
     assert "texts are too long; only their beginning is read" in out
     assert "skipped" not in out
 
 
-def test_tags_may_be_as_long_as_they_like(command: Command, encoder: Path, labelled_files: Files):
+def test_tags_may_be_as_long_as_they_like(shell: Shell, encoder: Path, labelled_files: Files):
     content = labelled_files("conll", 60).read_text(encoding="utf-8")
-    file = command.file("data.conll", content + "word\tO\n" * 500)
-    assert "skipped" not in command.goes_on(*command.finetune(encoder, file, "tag"))
+    file = shell.file("data.conll", content + "word\tO\n" * 500)
+    assert "skipped" not in shell.goes_on(*finetune(shell, encoder, file, "tag"))
 
 
-def test_an_answer_that_is_not_where_it_should_be(command: Command, encoder: Path, labelled_files: Files):
+def test_an_answer_that_is_not_where_it_should_be(shell: Shell, encoder: Path, labelled_files: Files):
     document = json.loads(labelled_files("answer", 60).read_text(encoding="utf-8"))
     asked = document["data"][0]["paragraphs"][4]
     answer = asked["qas"][0]["answers"][0]
     right, answer["answer_start"] = answer["answer_start"], 3
-    file = command.file("data.json", json.dumps(document))
+    file = shell.file("data.json", json.dumps(document))
     problem = f"the answer '{answer['text']}' is not at 3, where {asked['context'][3:33]!r} stands; it is at {right}"
-    said = command.fails(*command.finetune(encoder, file, "answer"))
+    said = shell.fails(*finetune(shell, encoder, file, "answer"))
     assert said == f"{file}: question q4: {problem}: write that, {OR_SKIP}"
-    out = command.goes_on(*command.finetune(encoder, file, "answer", "--skip-bad"))
+    out = shell.goes_on(*finetune(shell, encoder, file, "answer", "--skip-bad"))
     assert f"skipped 1 bad row: {file}: question q4: {problem}: write that" in out
 
 
-def test_a_question_without_end(command: Command, encoder: Path, labelled_files: Files):
+def test_a_question_without_end(shell: Shell, encoder: Path, labelled_files: Files):
     document = json.loads(labelled_files("answer", 60).read_text(encoding="utf-8"))
     document["data"][0]["paragraphs"][4]["qas"][0]["question"] = LONG
-    file = command.file("data.json", json.dumps(document))
-    said = command.fails(*command.finetune(encoder, file, "answer"))
+    file = shell.file("data.json", json.dumps(document))
+    said = shell.fails(*finetune(shell, encoder, file, "answer"))
     assert said == f"{file}: question q4: the question leaves no room for its context in 48 tokens; shorten it"
-    out = command.goes_on(*command.finetune(encoder, file, "answer", "--skip-bad"))
+    out = shell.goes_on(*finetune(shell, encoder, file, "answer", "--skip-bad"))
     assert f"1 bad row: {file}: question q4: the question leaves no room" in out
 
 
-def test_a_label_of_dev_that_training_does_not_know(command: Command, encoder: Path, labelled_files: Files):
+def test_a_label_of_dev_that_training_does_not_know(shell: Shell, encoder: Path, labelled_files: Files):
     train = labelled_files("classify", 60)
-    dev = command.file("dev.csv", "text,label\nthe mill,good\na river,ugly\n")
-    said = command.fails(*command.finetune(encoder, train, "classify", "--dev", dev))
+    dev = shell.file("dev.csv", "text,label\nthe mill,good\na river,ugly\n")
+    said = shell.fails(*finetune(shell, encoder, train, "classify", "--dev", dev))
     problem = f"{dev}:3: the label 'ugly' does not occur in the training data (bad, good); mend it"
     assert said == f"{problem}, {OR_SKIP}"
-    out = command.goes_on(*command.finetune(encoder, train, "classify", "--dev", dev, "--skip-bad"))
+    out = shell.goes_on(*finetune(shell, encoder, train, "classify", "--dev", dev, "--skip-bad"))
     assert f"skipped 1 bad row: {problem}" in out
     assert "on 1 example is kept" in out
 
@@ -184,11 +145,11 @@ def test_a_label_of_dev_that_training_does_not_know(command: Command, encoder: P
     ],
 )
 def test_what_is_wrong_with_a_whole_file_stops_even_those_who_skip(
-    command: Command, encoder: Path, content: str, task: str, said: str
+    shell: Shell, encoder: Path, content: str, task: str, said: str
 ):
-    file = command.file("data.csv", content)
+    file = shell.file("data.csv", content)
     more = ("--held-out", "0.5") if task == "regress" else ()
-    assert said in command.fails(*command.finetune(encoder, file, task, "--skip-bad", *more))
+    assert said in shell.fails(*finetune(shell, encoder, file, task, "--skip-bad", *more))
 
 
 @pytest.mark.parametrize(
@@ -210,33 +171,31 @@ def test_what_is_wrong_with_a_whole_file_stops_even_those_who_skip(
         (("--overlap", "4"), "--overlap is for windows, and to classify there are none; leave it out"),
     ],
 )
-def test_what_is_asked_wrongly(
-    command: Command, encoder: Path, labelled_files: Files, more: tuple[str, ...], said: str
-):
-    assert said in command.fails(*command.finetune(encoder, labelled_files("classify", 60), "classify", *more))
+def test_what_is_asked_wrongly(shell: Shell, encoder: Path, labelled_files: Files, more: tuple[str, ...], said: str):
+    assert said in shell.fails(*finetune(shell, encoder, labelled_files("classify", 60), "classify", *more))
 
 
-def test_what_is_missing(command: Command, encoder: Path, labelled_files: Files):
-    train, out = labelled_files("classify", 60), ("--out", command.home / "out")
+def test_what_is_missing(shell: Shell, encoder: Path, labelled_files: Files):
+    train, out = labelled_files("classify", 60), ("--out", shell.home / "out")
     task = ("--task", "classify")
-    assert command.fails("finetune", *task, *out) == "MODEL is missing: the folder of the BERT to fine-tune"
-    assert command.fails("finetune", encoder, *task, *out) == "TRAIN is missing: the file with the labelled data"
-    said = command.fails("finetune", encoder, train, *out)
+    assert shell.fails("finetune", *task, *out) == "MODEL is missing: the folder of the BERT to fine-tune"
+    assert shell.fails("finetune", encoder, *task, *out) == "TRAIN is missing: the file with the labelled data"
+    said = shell.fails("finetune", encoder, train, *out)
     assert said == "--task is missing; choose from classify, regress, tag, answer"
-    assert "--out is missing" in command.fails("finetune", encoder, train, *task)
-    said = command.fails("finetune", encoder, train, "--task", "clasify", *out)
+    assert "--out is missing" in shell.fails("finetune", encoder, train, *task)
+    said = shell.fails("finetune", encoder, train, "--task", "clasify", *out)
     assert said.startswith("--task is 'clasify'; choose from answer, classify, regress, tag")
-    none = command.home / "none"
-    said = command.fails("finetune", none, train, *task, *out)
+    none = shell.home / "none"
+    said = shell.fails("finetune", none, train, *task, *out)
     assert said == f"{none} is not a model folder: there is no such folder"
-    near = command.file("reviews.csv", "text,label\n")
-    said = command.fails("finetune", encoder, command.home / "review.csv", *task, *out)
-    assert said == f"{command.home / 'review.csv'} does not exist; did you mean {near}?"
-    said = command.fails("finetune", "--recipe", command.home / "none.toml", *out)
+    near = shell.file("reviews.csv", "text,label\n")
+    said = shell.fails("finetune", encoder, shell.home / "review.csv", *task, *out)
+    assert said == f"{shell.home / 'review.csv'} does not exist; did you mean {near}?"
+    said = shell.fails("finetune", "--recipe", shell.home / "none.toml", *out)
     assert "none.toml does not exist" in said
 
 
-def test_a_file_of_another_kind(command: Command, encoder: Path, labelled_files: Files):
+def test_a_file_of_another_kind(shell: Shell, encoder: Path, labelled_files: Files):
     for kind, task, said in (
         ("answer", "classify", "is JSON as a whole; write one object a line and name it .jsonl"),
         ("conll", "classify", "is not a table, hence has no labels; give a file that ends in .jsonl .csv .tsv"),
@@ -244,46 +203,44 @@ def test_a_file_of_another_kind(command: Command, encoder: Path, labelled_files:
         ("classify", "tag", "is a table; words with tags come as CoNLL (a word, a tab, its tag) or as jsonl"),
         ("classify", "regress", ":2: the label is 'bad', not a finite number; write one"),
     ):
-        assert said in command.fails(*command.finetune(encoder, labelled_files(kind, 60), task))
+        assert said in shell.fails(*finetune(shell, encoder, labelled_files(kind, 60), task))
 
 
-def test_a_folder_that_is_not_free(command: Command, encoder: Path, labelled_files: Files):
+def test_a_folder_that_is_not_free(shell: Shell, encoder: Path, labelled_files: Files):
     train = labelled_files("classify", 60)
     before = {path.name: path.read_bytes() for path in encoder.iterdir()}
     for more in ((), ("--seeds", "2")):
-        said = command.fails("finetune", encoder, train, "--task", "classify", "--out", encoder, *SMALL, *more)
+        said = shell.fails("finetune", encoder, train, "--task", "classify", "--out", encoder, *SMALL, *more)
         assert said == f"{encoder} exists and is not empty; choose another --out"
     assert {path.name: path.read_bytes() for path in encoder.iterdir()} == before
 
 
-def test_what_cannot_be_resumed(command: Command, encoder: Path, labelled_files: Files):
-    none, out = command.home / "none", command.home / "done"
-    said = command.fails("finetune", "--resume", "--out", none)
+def test_what_cannot_be_resumed(shell: Shell, encoder: Path, labelled_files: Files):
+    none, out = shell.home / "none", shell.home / "done"
+    said = shell.fails("finetune", "--resume", "--out", none)
     assert said == f"{none} holds no run to resume: it has no heedful.toml"
     made = ("finetune", encoder, labelled_files("classify", 60), "--task", "classify", "--out", out, *SMALL)
-    command.goes_on(*made)
-    said = command.fails("finetune", "--resume", "--out", out)
+    shell.goes_on(*made)
+    said = shell.fails("finetune", "--resume", "--out", out)
     assert said == f"the run in {out} is complete; to go on training its model, start a new one with MODEL {out}"
-    assert command.fails(*made) == f"{out} already holds a model; choose another --out"
+    assert shell.fails(*made) == f"{out} already holds a model; choose another --out"
 
 
 CLASSES = Head(task="classify", labels=("bad", "good"))
 
 
-def test_a_model_without_the_head_that_is_needed(
-    command: Command, encoder: Path, headed: Headed, labelled_files: Files
-):
+def test_a_model_without_the_head_that_is_needed(shell: Shell, encoder: Path, headed: Headed, labelled_files: Files):
     file = labelled_files("classify", 60)
-    said = command.fails("evaluate", encoder, file)
+    said = shell.fails("evaluate", encoder, file)
     assert said == f"{encoder} has no head to evaluate; train one with `heedful finetune MODEL DATA --task TASK`"
-    said = command.fails("predict", encoder, file)
+    said = shell.fails("predict", encoder, file)
     assert said.startswith(f"{encoder} is an encoder without a head: `heedful embed` gives its vectors")
-    command.goes_on("embed", encoder, file, "--out", command.home / "vectors.npy")
-    said = command.fails("fill", headed(CLASSES), "the [MASK]")
+    shell.goes_on("embed", encoder, file, "--out", shell.home / "vectors.npy")
+    said = shell.fails("fill", headed(CLASSES), "the [MASK]")
     assert "can't fill blanks: it has no masked-word head; pretrain one" in said
-    none = command.home / "none"
+    none = shell.home / "none"
     for name in ("evaluate", "predict"):
-        said = command.fails(name, none, file)
+        said = shell.fails(name, none, file)
         assert said == f"{none} is not a model folder: there is no such folder"
 
 
@@ -296,25 +253,25 @@ def test_a_model_without_the_head_that_is_needed(
         (f"text,label\nthe mill,good\n{LONG},bad\n", ":3: 20,002 tokens, of which 48 can be read"),
     ],
 )
-def test_bad_rows_to_evaluate_on(command: Command, headed: Headed, content: str, problem: str):
-    file, model = command.file("data.csv", content), headed(CLASSES)
-    assert command.fails("evaluate", model, file).startswith(f"{file}{problem}")
-    out = command.goes_on("evaluate", model, file, "--skip-bad").splitlines()
+def test_bad_rows_to_evaluate_on(shell: Shell, headed: Headed, content: str, problem: str):
+    file, model = shell.file("data.csv", content), headed(CLASSES)
+    assert shell.fails("evaluate", model, file).startswith(f"{file}{problem}")
+    out = shell.goes_on("evaluate", model, file, "--skip-bad").splitlines()
     assert out[0] == "1 example"
     assert out[1].startswith(f"skipped 1 bad row: {file}{problem}")
-    found = json.loads(command.goes_on("evaluate", model, file, "--skip-bad", "--json"))
+    found = json.loads(shell.goes_on("evaluate", model, file, "--skip-bad", "--json"))
     assert (found["examples"], found["skipped"]) == (1, 1)
 
 
-def test_numbers_that_are_not_all_named(command: Command, headed: Headed, labelled_files: Files):
+def test_numbers_that_are_not_all_named(shell: Shell, headed: Headed, labelled_files: Files):
     model, file = headed(Head(task="regress", labels=("height", "depth"))), labelled_files("regress", 40)
-    assert command.goes_on("evaluate", model, file) == command.goes_on(
+    assert shell.goes_on("evaluate", model, file) == shell.goes_on(
         "evaluate", model, file, "--label", "depth", "--label", "height"
     )
-    other = command.file("other.csv", file.read_text(encoding="utf-8").replace("depth", "width", 1))
-    said = command.fails("evaluate", model, other)
+    other = shell.file("other.csv", file.read_text(encoding="utf-8").replace("depth", "width", 1))
+    said = shell.fails("evaluate", model, other)
     assert said.startswith(f"{other}: there is no column 'depth'; ")
-    said = command.fails("evaluate", model, file, "--label", "height")
+    said = shell.fails("evaluate", model, file, "--label", "height")
     assert said == f"{file}:2: 1 of the 2 (height, depth) numbers that the model gives; name each with --label"
 
 
@@ -333,49 +290,49 @@ def untouched(*_: object, **__: object) -> None:
     ids=lambda head: head.task,
 )
 def test_a_picture_of_what_has_no_confusions(
-    command: Command, headed: Headed, monkeypatch: pytest.MonkeyPatch, head: Head
+    shell: Shell, headed: Headed, monkeypatch: pytest.MonkeyPatch, head: Head
 ):
     monkeypatch.setattr("heedful.runs.evaluate.evaluate", untouched)
-    picture, file = command.home / "no.png", command.file("data.csv", "text,label\nmill,a\n")
-    said = command.fails("evaluate", headed(head), file, "--picture", picture)
+    picture, file = shell.home / "no.png", shell.file("data.csv", "text,label\nmill,a\n")
+    said = shell.fails("evaluate", headed(head), file, "--picture", picture)
     assert said == "this task has no confusion matrix to draw; leave --picture out"
     assert not picture.exists()
 
 
-def test_a_picture_that_cannot_be_drawn(command: Command, headed: Headed, monkeypatch: pytest.MonkeyPatch):
+def test_a_picture_that_cannot_be_drawn(shell: Shell, headed: Headed, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("heedful.runs.evaluate.evaluate", untouched)
-    picture, file = command.home / "no.docx", command.file("data.csv", "text,label\nmill,a\n")
-    said = command.fails("evaluate", headed(CLASSES), file, "--picture", picture)
+    picture, file = shell.home / "no.docx", shell.file("data.csv", "text,label\nmill,a\n")
+    said = shell.fails("evaluate", headed(CLASSES), file, "--picture", picture)
     assert said == f"{picture} can't be drawn; let its name end in .png, .svg, .pdf"
 
 
-def test_an_f1_of_three_classes(command: Command, encoder: Path):
-    file = command.file("data.csv", "text,label\n" + "mill,a\nriver,b\nferry,c\n" * 9)
-    said = command.fails(*command.finetune(encoder, file, "classify", "--dev", file, "--metric", "f1"))
+def test_an_f1_of_three_classes(shell: Shell, encoder: Path):
+    file = shell.file("data.csv", "text,label\n" + "mill,a\nriver,b\nferry,c\n" * 9)
+    said = shell.fails(*finetune(shell, encoder, file, "classify", "--dev", file, "--metric", "f1"))
     assert said == "metric 'f1' is not one of this task; choose from accuracy, macro_f1, matthews"
 
 
-def test_spans_that_begin_inside(command: Command, encoder: Path):
-    file = command.file("data.conll", "anna\tI-PER\nlives\tO\n\n" * 9)
-    said = command.fails(*command.finetune(encoder, file, "tag"))
+def test_spans_that_begin_inside(shell: Shell, encoder: Path):
+    file = shell.file("data.conll", "anna\tI-PER\nlives\tO\n\n" * 9)
+    said = shell.fails(*finetune(shell, encoder, file, "tag"))
     assert said.startswith("the tags have I-PER but no B-PER: spans begin with B- here; convert them (this is IOB1")
 
 
-def test_a_gpu_that_is_not_there(command: Command, headed: Headed, monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_that_is_not_there(shell: Shell, headed: Headed, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    file = command.file("data.csv", "text,label\nthe mill,good\n")
+    file = shell.file("data.csv", "text,label\nthe mill,good\n")
     for name in ("predict", "evaluate"):
-        said = command.fails(name, headed(CLASSES), file, "--device", "cuda")
+        said = shell.fails(name, headed(CLASSES), file, "--device", "cuda")
         assert said.startswith("no CUDA GPU can be used here; `heedful doctor` says why")
 
 
-def test_predict_leaves_no_half_of_an_answer(command: Command, headed: Headed):
-    file, out = command.file("texts.txt", "the mill\n\na river\n"), command.home / "said.jsonl"
+def test_predict_leaves_no_half_of_an_answer(shell: Shell, headed: Headed):
+    file, out = shell.file("texts.txt", "the mill\n\na river\n"), shell.home / "said.jsonl"
     model = headed(CLASSES)
-    said = command.fails("predict", model, file, "--out", out)
+    said = shell.fails("predict", model, file, "--out", out)
     assert said == f"{file}:2: the text is empty; fill it in, {OR_SKIP}"
     assert not out.exists()
-    code, _, said = command.run("predict", model, file, "--out", out, "--skip-bad")
+    code, _, said = shell.run("predict", model, file, "--out", out, "--skip-bad")
     assert (code, said) == (0, f"heedful: no answer to 1 bad row: {file}:2: the text is empty; fill it in\n")
     assert len(out.read_text(encoding="utf-8").splitlines()) == 3
-    assert command.fails("predict", model, file, "--out", out) == f"{out} exists already; choose another --out"
+    assert shell.fails("predict", model, file, "--out", out) == f"{out} exists already; choose another --out"

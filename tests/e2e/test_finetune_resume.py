@@ -1,95 +1,17 @@
 """Fine-tuning that is killed at any moment and resumed equals one that was not, to the bit."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
-SCRIPT = """
-import json, os, pathlib, signal, sys
-import scipy.stats, sklearn.metrics, tyro
-from heedful.cli import main
-from heedful.runs import finetune, seeds
-from heedful.train import checkpoint
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def at(owner, name, *, call=1, after=False, match="", act=die):
-    "Do something in the call-th call of a function whose first argument has the text in it."
-    real, seen = getattr(owner, name), []
-
-    def wrapped(*arguments, **named):
-        hit = not match or match in str(arguments[0])
-        if hit:
-            seen.append(name)
-        hit = hit and len(seen) == call
-        if hit and not after:
-            act()
-        result = real(*arguments, **named)
-        if hit and after:
-            act()
-        return result
-
-    setattr(owner, name, wrapped)
-
-for line in sys.stdin:
-    patch, arguments, out, err = json.loads(line)
-    if child := os.fork():
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    else:
-        for number, path in ((1, out), (2, err)):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        exec(patch)
-        main(arguments)
-"""
-"""Loads everything once, and gives each command in a process of its own, with something done to it first."""
+Run = Callable[[str, list[str | Path]], Any]
 SMALL = ("--epochs", "12", "--batch", "16", "--lr", "5e-3", "--patience", "2", "--device", "cpu")
 SMALL += ("--checkpoint-every", "3")
-
-
-class Ended(NamedTuple):
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[[str, list[str | Path]], Ended]
-
-
-@pytest.fixture(scope="module")
-def heedful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Gives a command, with what is done to it."""
-    out, err = (tmp_path_factory.mktemp("said") / name for name in ("out", "err"))
-    server = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
-    )
-
-    def run(patch: str, arguments: list[str | Path]) -> Ended:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write(json.dumps([patch, [str(one) for one in arguments], str(out), str(err)]) + "\n")
-        server.stdin.flush()
-        code = int(server.stdout.readline())
-        return Ended(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
-
-    with server:
-        yield run
-        assert server.stdin is not None
-        server.stdin.close()  # which ends it
 
 
 def told(folder: Path) -> list[tuple[str, int, float]]:

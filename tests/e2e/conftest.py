@@ -1,0 +1,131 @@
+"""How commands are given in these tests: in this process, or each in one of its own that may be killed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from heedful.cli import main
+
+SCRIPT = """
+import json, os, pathlib, signal, sys
+import sacrebleu, scipy.stats, sklearn.metrics, torch._dynamo, tyro
+from heedful.cli import main
+from heedful.runs import finetune, seeds, translator
+from heedful.train import checkpoint
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def at(owner, name, *, call=1, after=False, match="", act=die):
+    "Do something in the call-th call of a function whose first argument has the text in it."
+    real, seen = getattr(owner, name), []
+
+    def wrapped(*arguments, **named):
+        hit = not match or match in str(arguments[0])
+        if hit:
+            seen.append(name)
+        hit = hit and len(seen) == call
+        if hit and not after:
+            act()
+        result = real(*arguments, **named)
+        if hit and after:
+            act()
+        return result
+
+    setattr(owner, name, wrapped)
+
+for line in sys.stdin:
+    patch, arguments, out, err = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    else:
+        for number, path in ((1, out), (2, err)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        exec(patch)
+        main(arguments)
+"""
+"""Loads everything once, and gives each command in a process of its own, with something done to it first."""
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def heedful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, list[str | Path]], Ended]]:
+    """Gives a command, with what is done to it."""
+    out, err = (tmp_path_factory.mktemp("said") / name for name in ("out", "err"))
+    server = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
+    )
+
+    def run(patch: str, arguments: list[str | Path]) -> Ended:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps([patch, [str(one) for one in arguments], str(out), str(err)]) + "\n")
+        server.stdin.flush()
+        code = int(server.stdout.readline())
+        return Ended(code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8"))
+
+    with server:
+        yield run
+        assert server.stdin is not None
+        server.stdin.close()  # which ends it
+
+
+class Shell:
+    """Gives commands in this process and looks at how they end."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture) -> None:
+        self.home = home
+        self.capsys = capsys
+
+    def run(self, *arguments: str | Path) -> tuple[int, str, str]:
+        """The exit code, and what it said."""
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        said = self.capsys.readouterr()
+        return stop.value.code or 0, said.out, said.err
+
+    def fails(self, *arguments: str | Path) -> str:
+        """What stands on the one line on standard error of a command that must fail, and leaves no folder."""
+        code, _, said = self.run(*arguments)
+        assert code == 2, said
+        assert said.startswith("heedful: ")
+        assert said.endswith("\n")
+        assert said.count("\n") == 1
+        assert "Traceback" not in said
+        assert not (self.home / "out").exists()
+        return said.removeprefix("heedful: ").removesuffix("\n")
+
+    def goes_on(self, *arguments: str | Path) -> str:
+        """What a command says that must go well."""
+        code, out, said = self.run(*arguments)
+        assert (code, said) == (0, "")
+        return out
+
+    def file(self, name: str, content: str | bytes) -> Path:
+        """A file in the test's own folder."""
+        path = self.home / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture) -> Shell:
+    """Gives commands in this process."""
+    return Shell(tmp_path, capsys)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.decode.best import best
 from heedful.decode.constraints import NEVER, block_ngrams, most_probable, only, penalise_repetition
 from heedful.decode.ensemble import Steps
 from heedful.decode.options import SearchOptions
@@ -208,14 +209,14 @@ def _choose(
     beams: _Beams, log_probs: Tensor, weights: Tensor | None, length: int, marks: Marks, options: SearchOptions
 ) -> None:
     """One step of beam search: the best continuations go on, those that end are kept beside them."""
-    width, vocabulary = options.width, log_probs.shape[-1]
+    width = options.width
     if beams.coverage is not None:
         assert weights is not None
         beams.coverage = beams.coverage + weights
     # Each beam has at most one continuation that ends, so twice as many always leave enough to go on with.
-    many = min(2 * width, width * vocabulary)
-    sums, places = (beams.sums[..., None] + log_probs).flatten(1).topk(many, -1)  # (B, 2K)
-    parents, tokens = places // vocabulary, places % vocabulary
+    each, candidates = best(log_probs, 2 * width)  # (B, K, 2K)
+    sums, places = best((beams.sums[..., None] + each).flatten(1), 2 * width)  # (B, 2K)
+    parents, tokens = places // each.shape[-1], candidates.flatten(1).gather(1, places)
     ends = tokens == marks.eos
 
     ending = ends & (sums > NEVER) & ~beams.done[:, None]
@@ -260,9 +261,9 @@ def _draw(
 def _finish(beams: _Beams, scores: Tensor, sums: Tensor, written: Tensor, length: int) -> None:
     """Put newly finished hypotheses (those with a score) among the best finished ones."""
     width = scores.shape[1]
-    best, order = torch.cat([beams.scores, scores], 1).topk(width, -1)
+    highest, order = torch.cat([beams.scores, scores], 1).topk(width, -1)
     grown = torch.nn.functional.pad(beams.finished, (0, length - beams.finished.shape[-1]))
-    beams.scores = best
+    beams.scores = highest
     beams.log_probs = torch.cat([beams.log_probs, sums], 1).gather(1, order)
     beams.finished = _of_beams(torch.cat([grown, written], 1), order)
     beams.lengths = torch.cat([beams.lengths, torch.full_like(beams.lengths, length)], 1).gather(1, order)

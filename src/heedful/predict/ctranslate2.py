@@ -3,8 +3,7 @@
 All sentences are handed over at once and ctranslate2 makes its own batches. What it does otherwise than our search:
 it stops as soon as as many hypotheses are finished as there are beams, which is our `early`; a repetition penalty
 changes scores before they become probabilities, not after; the probability of what is never written goes to the
-other tokens; the longest sentence of a call decides the most tokens of all; and only the first draws of a process
-follow the seed. What it can't do at all is refused.
+other tokens; and only the first draws of a process follow the seed. What it can't do at all is refused.
 """
 
 from collections.abc import Sequence
@@ -81,39 +80,53 @@ class CTranslate2Searcher:
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
         refuse(options)
+        limits = [options.limits(len(one.ids) + 1, self.longest) for one in sentences]
+        found = self._search(sentences, max(limits, default=(0, 0)), options)
+        # A call has one limit for all: who went beyond its own is asked again, together with its likes.
+        beyond: dict[tuple[int, int], list[int]] = {}
+        for number, (best, limit) in enumerate(zip(found, limits, strict=True)):
+            if any(len(one.ids) > limit[1] for one in best):
+                beyond.setdefault(limit, []).append(number)
+        for limit, numbers in beyond.items():
+            again = self._search([sentences[number] for number in numbers], limit, options)
+            for number, best in zip(numbers, again, strict=True):
+                found[number] = best
+        return found
+
+    def _search(
+        self, sentences: Sequence[Sentence], limits: tuple[int, int], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
         if not sentences:
             return []
-        limits = [options.limits(len(one.ids) + 1, self.longest) for one in sentences]
-        fewest, most = (max(limit) for limit in zip(*limits, strict=True))
         forced = any(one.prefix for one in sentences)
         found = self.translator.translate_batch(
             [self._source(one.ids) for one in sentences],
             [self._target(one.prefix) for one in sentences] if forced else None,
             **self.batching,
             **_asked(options),
-            min_decoding_length=fewest,
-            max_decoding_length=most,
+            min_decoding_length=limits[0],
+            max_decoding_length=limits[1],
             max_input_length=0,
             suppress_sequences=self.never,
             return_scores=True,
         )
         answers = [[tuple(map(self.target_ids.__getitem__, each)) for each in one.hypotheses] for one in found]
-        if not forced:
-            return [
-                [
+        if forced:  # which is no part of its scores, but of ours
+            pairs = [(one.ids, ids) for one, best in zip(sentences, answers, strict=True) for ids in best]
+            sums = iter([float(each.sum()) for each in self.score(pairs)])
+            scores = [[next(sums) / _penalty(len(ids), options) for ids in best] for best in answers]
+        else:
+            scores = [one.scores for one in found]
+        return [
+            sorted(
+                (
                     Hypothesis(ids, score * _penalty(len(ids), options), score)
-                    for ids, score in zip(best, one.scores, strict=True)
-                ]
-                for best, one in zip(answers, found, strict=True)
-            ]
-        # What was forced is no part of its scores, but of ours.
-        pairs = [(one.ids, ids) for one, best in zip(sentences, answers, strict=True) for ids in best]
-        sums = iter([float(each.sum()) for each in self.score(pairs)])
-        scored = (
-            [Hypothesis(ids, total := next(sums), total / _penalty(len(ids), options)) for ids in best]
-            for best in answers
-        )
-        return [sorted(best, key=lambda one: -one.score) for best in scored]
+                    for ids, score in zip(best, each, strict=True)
+                ),
+                key=lambda one: -one.score,
+            )
+            for best, each in zip(answers, scores, strict=True)
+        ]
 
     def score(self, pairs: Sequence[Pair]) -> list[np.ndarray]:
         """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""
@@ -163,14 +176,11 @@ def refuse(options: SearchOptions) -> None:
             "ctranslate2 takes padding for words that are not covered; leave out --coverage-penalty, "
             "or use --engine torch"
         )
-    standard = SearchOptions()
-    for name in ("min_ratio", "max_ratio"):
-        if getattr(options, name) != getattr(standard, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"ctranslate2 has one limit for all sentences: use --{name[:3]}-length instead of {flag}, "
-                "or --engine torch"
-            )
+    if options.min_ratio:
+        raise UserError(
+            "ctranslate2 has one least length for all sentences; use --min-length instead of --min-ratio, "
+            "or --engine torch"
+        )
 
 
 def _asked(options: SearchOptions) -> dict[str, Any]:

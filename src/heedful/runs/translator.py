@@ -22,6 +22,7 @@ from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
+from heedful.runs.options import RUN_FILE
 from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.runs.translator_judge import TranslatorJudge
 from heedful.runs.translator_material import TranslatorMaterial, gather
@@ -52,7 +53,9 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     """Make the model folder; how well its model did on the pairs to evaluate on."""
     recipe, out = options.settings, options.out
     if options.resume:
-        require_unfinished(out, "train a new one on all pairs, in another folder than")
+        if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
+            raise UserError(f"the run in {out} is complete; to train for longer, start a new one in another --out")
+        require_unfinished(out)
     check(recipe)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("translators are trained in one process; start it without torchrun")

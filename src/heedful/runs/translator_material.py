@@ -166,7 +166,9 @@ def _encoded(
     if not kept:
         raise UserError(f"every pair has a sentence of more than {longest} tokens; use a larger --length")
     if len(kept) < len(pairs):
-        log.note(f"left out {len(pairs) - len(kept):,} pairs with more than {longest} tokens on a side")
+        gone = len(pairs) - len(kept)
+        noun = "1 pair" if gone == 1 else f"{gone:,} pairs"
+        log.note(f"left out {noun} with more than {longest:,} tokens on a side")
     fixed = Pairs(*([side[number] for number in kept] for side in fixed))
     rate = recipe.vocabulary.bpe_dropout
     if not rate:

@@ -86,8 +86,8 @@ def _vocabulary(folder: Path) -> list[tuple[str, str]]:
     except UserError as error:
         return [("vocabulary", str(error))]
     if source is target or source.fingerprint == target.fingerprint:
-        return [("vocabulary", f"{source.vocab_size:,} pieces for both languages")]
-    return [("vocabulary", f"{source.vocab_size:,} pieces to read, {target.vocab_size:,} to write")]
+        return [("vocabulary", f"{source.vocab_size:,} {source.kind} pieces for both languages")]
+    return [("vocabulary", f"{source.vocab_size:,} {source.kind} pieces to read, {target.vocab_size:,} to write")]
 
 
 def _heads(model: Model) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """How good a translator is on sentence pairs: BLEU and chrF with their signatures, and the worst translations."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,7 @@ def write_predictions(result: TranslationEvaluation, path: Path) -> None:
             "source": example.source,
             "reference": example.target,
             "translation": one.text,
-            "score": one.score,
+            "score": one.score if math.isfinite(one.score) else None,
         }
         for example, one in zip(result.examples, result.translations, strict=True)
     )

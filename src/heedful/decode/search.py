@@ -88,8 +88,6 @@ class _Beams:
     """The largest of the fewest, and the smallest of the most: known to the host, which then need not ask."""
     first_must_end: int
     eos: int
-    end: Tensor
-    """(1,): the end, on the device."""
     never: Tensor
     """(X,): what is never written."""
     prefixes: Tensor
@@ -168,7 +166,6 @@ def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.devic
         all_may_end=max(limit.fewest for limit in task.limits),
         first_must_end=min(limit.most for limit in task.limits),
         eos=marks.eos,
-        end=torch.tensor([marks.eos], device=device),
         never=torch.tensor(marks.never, dtype=torch.long, device=device),
         prefixes=table.to(device),
         prefix_lengths=torch.tensor([len(prefix) for prefix in prefixes], device=device),
@@ -181,27 +178,28 @@ def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.devic
 
 
 def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptions) -> Tensor:
-    """The log-probabilities of the next token, where it may be written at all."""
-    plain = log_probs
+    """The log-probabilities of the next token, where it may be written at all. Uses up those given."""
+    end = log_probs[..., beams.eos].clone()  # (B, K)
+    forced = None
+    if length < beams.prefixes.shape[1]:
+        forced = only(log_probs, beams.prefixes[:, length])
     if options.repetition_penalty != 1.0 and length:
         log_probs = penalise_repetition(log_probs, beams.written, options.repetition_penalty)
-    log_probs = log_probs.index_fill(-1, beams.never, NEVER)
-    end = log_probs[..., beams.eos]  # (B, K)
+    log_probs.index_fill_(-1, beams.never, NEVER)
     if length < beams.all_may_end:
-        end = end.masked_fill((beams.fewest > length)[:, None], NEVER)
-        log_probs = log_probs.index_copy(-1, beams.end, end[..., None])
+        log_probs[..., beams.eos].masked_fill_((beams.fewest > length)[:, None], NEVER)
     if options.block_ngrams:
+        may_end = log_probs[..., beams.eos].clone()
         log_probs = block_ngrams(log_probs, beams.written, options.block_ngrams)
         # The end repeats nothing, and comes even too early where nothing else is left to write.
         stuck = (log_probs == NEVER).all(-1)  # (B, K)
-        end = torch.where(stuck, plain[..., beams.eos], end)
-        log_probs = log_probs.index_copy(-1, beams.end, end[..., None])
-    if length < beams.prefixes.shape[1]:  # what is forced is written whatever was said above
-        forced = beams.prefix_lengths > length  # (B,)
-        log_probs = torch.where(forced[:, None, None], only(plain, beams.prefixes[:, length]), log_probs)
+        log_probs[..., beams.eos] = torch.where(stuck, end, may_end)
+    if forced is not None:  # what is forced is written whatever was said above
+        log_probs = torch.where((beams.prefix_lengths > length)[:, None, None], forced, log_probs)
     if length >= beams.first_must_end:
-        over = beams.most <= length
-        log_probs = torch.where(over[:, None, None], only(plain, beams.end.expand(len(over))), log_probs)
+        over = beams.most <= length  # (B,)
+        log_probs.masked_fill_(over[:, None, None], NEVER)
+        log_probs[..., beams.eos] = torch.where(over[:, None], end, log_probs[..., beams.eos])
     return log_probs
 
 
@@ -315,7 +313,7 @@ def _leave(steps: Steps, beams: _Beams, options: SearchOptions, found: list[list
     tensors: dict[str, Any] = {
         name: value.index_select(0, rows)
         for name, value in vars(beams).items()
-        if isinstance(value, Tensor) and name not in ("state", "end", "never")
+        if isinstance(value, Tensor) and name not in ("state", "never")
     }
     numbers = [beams.numbers[number] for number in staying]
     return replace(beams, state=steps.keep(beams.state, rows), numbers=numbers, **tensors)

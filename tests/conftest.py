@@ -7,12 +7,21 @@ from random import Random
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from heedful.data import subwords
 from heedful.data import tokenizer as wordpiece
+from heedful.data.subwords import Subwords
 from heedful.data.tokenizer import SPECIAL
+from heedful.data.vocabularies import TARGET_FILE
 from heedful.formats.huggingface import load_model, save_model
+from heedful.formats.translators import save_translator
+from heedful.models import rnn, transformer
 from heedful.models.bert import Bert, BertConfig, initialise
 from heedful.models.heads import BertForTask, Head
+from heedful.models.rnn import Rnn, RnnConfig
+from heedful.models.transformer import Transformer, TransformerConfig
 
 GOOD, BAD = ("fine", "bright", "warm", "kind"), ("dull", "grim", "cold", "harsh")
 NOUNS = ("river", "mill", "baker", "bridge", "ferry", "heron", "lantern", "harbour")
@@ -155,3 +164,78 @@ def headed(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Callable[
         return folder
 
     return make
+
+
+ENGLISH = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+KOREAN = "영일이삼사오육칠팔구"
+
+
+def digits(count: int, seed: int) -> list[tuple[str, str]]:
+    """Digits in English words and in Korean ones, as many and in the same order."""
+    random = Random(seed)
+    numbers = [[random.randrange(10) for _ in range(random.randint(1, 5))] for _ in range(count)]
+    return [(" ".join(ENGLISH[one] for one in each), " ".join(KOREAN[one] for one in each)) for each in numbers]
+
+
+@pytest.fixture(scope="session")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes the folder of a very small translator of digits, from English to Korean.
+
+    The "good" one has learnt it, the "fair" one half; the others, never trained, are recurrent ("rnn"), have two
+    vocabularies ("two") or another one ("other").
+    """
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp("translators") / kind
+            _translator(kind, made[kind])
+        return made[kind]
+
+    return make
+
+
+def _translator(kind: str, folder: Path) -> None:
+    pairs = digits(601, 0)
+    both = subwords.train(lambda: [text for pair in pairs for text in pair], 61 if kind == "other" else 89)
+    source, target = both, both
+    if kind == "two":
+        source, target = (subwords.train(lambda: [pair[side] for pair in pairs], 71) for side in (0, 1))  # noqa: B023
+    sizes = {"vocab_size": source.vocab_size, "dim": 32, "dropout": 0.0, "max_length": 29}
+    generator = torch.Generator().manual_seed(2 if kind == "fair" else 1)
+    model: Transformer | Rnn
+    if kind == "rnn":
+        config = RnnConfig(**sizes, layers=1)  # pyrefly: ignore
+        model = Rnn(config)
+        rnn.initialise(model, config, generator)
+    else:
+        two = {"target_vocab_size": target.vocab_size, "share": "output"} if kind == "two" else {}
+        layers = {"encoder_layers": 1, "decoder_layers": 1, "heads": 4, "ffn_dim": 67}
+        model = Transformer(TransformerConfig(**sizes, **layers, **two))  # pyrefly: ignore
+        transformer.initialise(model, generator)
+    _train(model, both, {"good": 300, "fair": 120}.get(kind, 0))
+    save_translator(model, folder)
+    subwords.save(source, folder)
+    if kind == "two":
+        subwords.save(target, folder, TARGET_FILE)
+
+
+@torch.enable_grad()
+def _train(model: nn.Module, vocabulary: Subwords, steps: int) -> None:
+    rate = 1e-2
+    optimizer = torch.optim.Adam(model.parameters(), rate, betas=(0.9, 0.98))
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / 30, 2 * (1 - step / steps))
+        ones, twos = zip(*digits(61, step + 1), strict=True)
+        source = _rectangle([[*ids, vocabulary.eos] for ids in vocabulary.encode(ones)])
+        target = _rectangle([[vocabulary.sos, *ids, vocabulary.eos] for ids in vocabulary.encode(twos)])
+        scores = model(source, source != vocabulary.pad, target[:, :-1]).flatten(0, 1)
+        loss = F.cross_entropy(scores, target[:, 1:].flatten(), ignore_index=vocabulary.pad, label_smoothing=0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+
+
+def _rectangle(rows: list[list[int]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)

@@ -2,11 +2,12 @@
 
 All sentences are handed over at once and ctranslate2 makes its own batches. What it does otherwise than our search:
 it stops as soon as as many hypotheses are finished as there are beams, which is our `early`; a repetition penalty
-changes scores before they become probabilities, not after; the probability of what is never written goes to the
+changes scores before they become probabilities, not after; the probability of what may not be written goes to the
 other tokens; and only the first draws of a process follow the seed. What it can't do at all is refused.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,9 @@ class CTranslate2Searcher:
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
         refuse(options)
+        if options.sample and options.top_k == 1:  # which ctranslate2 draws but once
+            alone = self.search(sentences, replace(options, sample=False, beam=1, n_best=1))
+            return [best * options.n_best for best in alone]
         limits = [options.limits(len(one.ids) + 1, self.longest) for one in sentences]
         found = self._search(sentences, max(limits, default=(0, 0)), options)
         # A call has one limit for all: who went beyond its own is asked again, together with its likes.

@@ -187,7 +187,6 @@ def _train(
         state = {
             "data": material.digest,
             "best": judge.best,
-            "best_step": judge.best_step,
             "stale": judge.stale,
             "kept": [[bleu, step] for bleu, step, _ in judge.kept],
         }
@@ -222,12 +221,13 @@ def _train(
         smaller=f"--batch-tokens {max(1, learning.batch_tokens // 2)}",
         tensorboard=recipe.run.tensorboard,
     )
-    bleu = judge.settle()
-    result = {"metric": "bleu", "step": judge.best_step, "examples": len(judge.examples), "scores": {"bleu": bleu}}
+    bleu, averaged = judge.settle()
+    result = {"metric": "bleu", "averaged": averaged, "examples": len(judge.examples), "scores": {"bleu": bleu}}
     write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
     save_translator(model, out)
     shutil.rmtree(folder, ignore_errors=True)
-    log.note(f"in the end, greedily on the dev set: {describe({'bleu': bleu})}")
+    states = f"step {averaged[0]}" if len(averaged) == 1 else f"the mean of steps {', '.join(map(str, averaged))}"
+    log.note(f"in the end, {states}, greedily on the dev set: {describe({'bleu': bleu})}")
     log.note(f"saved {out}")
     return {"bleu": bleu}
 
@@ -247,7 +247,7 @@ def _restore(
         raise UserError(
             "the data has changed since the run began, so it can't be resumed; start again in another --out"
         )
-    judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
+    judge.best, judge.stale = found.state["best"], found.state["stale"]
     judge.kept = [
         (bleu, step, {name: tensor.to(compute.device) for name, tensor in found.tensors[f"kept-{number}"].items()})
         for number, (bleu, step) in enumerate(found.state["kept"])

@@ -51,7 +51,6 @@ class TranslatorJudge:
         self.kept: list[tuple[float, int, State]] = []
         """BLEU, step and weights of the states to average, oldest first."""
         self.best = -1.0
-        self.best_step = 0
         self.stale = 0
 
     def translations(self) -> list[str]:
@@ -67,8 +66,7 @@ class TranslatorJudge:
         found = self.translations()
         bleu = self.bleu(found)
         self.stale = 0 if bleu > self.best else self.stale + 1
-        if bleu >= self.best:
-            self.best, self.best_step = bleu, step
+        self.best = max(self.best, bleu)
         self.kept.append((bleu, step, {name: tensor.clone() for name, tensor in self.model.state_dict().items()}))
         if len(self.kept) > self.learning.average:
             # Of equals the older goes.
@@ -76,18 +74,22 @@ class TranslatorJudge:
             self.kept = [one for one in self.kept if one is not worst]
         return {"bleu": bleu}, found
 
-    def settle(self) -> float:
-        """Give the model the mean of the states that were kept, or the best of them if that is better; its BLEU."""
+    def settle(self) -> tuple[float, list[int]]:
+        """Give the model the mean of the states that were kept, or the best of them if that is better.
+
+        Its BLEU, and the steps after which those states were.
+        """
         mean = {
             name: torch.stack([state[name].double() for _, _, state in self.kept]).mean(0).to(tensor.dtype)
             for name, tensor in self.kept[0][2].items()
         }
         self.model.load_state_dict(mean)
         bleu = self.bleu(self.translations())
-        top, _, state = max(self.kept, key=lambda one: one[:2])
+        top, step, state = max(self.kept, key=lambda one: one[:2])
         if top > bleu:
             self.model.load_state_dict(state)
-        return max(top, bleu)
+            return top, [step]
+        return bleu, [step for _, step, _ in self.kept]
 
 
 def _spread(pairs: list[PairExample], most: int) -> list[PairExample]:

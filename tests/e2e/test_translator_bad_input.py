@@ -2,12 +2,15 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heedful.cli import main
 from heedful.data.numbers import english, korean
+from heedful.models.heads import Head
 
 Shell = Any  # tests/e2e/conftest.py has it
 SMALL = ("--model", "rnn", "--steps", "2", "--evaluations", "1", "--batch-tokens", "512", "--device", "cpu")
@@ -239,3 +242,69 @@ def test_korean_both_ways(shell: Shell, flags: tuple[str, ...]):
     written = [json.loads(row)["translation"] for row in rows.read_text(encoding="utf-8").splitlines()]
     assert set("".join(written)) <= set(KOREAN if flags[3] == "ko" else ENGLISH)
     assert len(set(written)) > 1
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is hardly trained."""
+    home = tmp_path_factory.mktemp("translator")
+    (home / "a.tsv").write_text(TABLE, encoding="utf-8")
+    with pytest.raises(SystemExit) as stop:
+        main(["train-translator", str(home / "a.tsv"), "--out", str(home / "model"), *SMALL])
+    assert not stop.value.code
+    return home / "model"
+
+
+def test_what_evaluate_does_not_do_for_a_translator(shell: Shell, translator: Path):
+    file = shell.file("a.tsv", TABLE)
+    for given in (
+        ("--text", "en"),
+        ("--pair", "en"),
+        ("--label", "ko"),
+        ("--separator", ";"),
+        ("--picture", "a.png"),
+    ):
+        said = shell.fails("evaluate", translator, file, *given)
+        assert said == f"{given[0]} says nothing to {translator}, which translates; leave it out"
+    for given, problem in {
+        ("--beam", "0"): "beam 0 must be at least 1",
+        ("--worst", "-1"): "worst -1 must not be negative",
+        ("--source", "de"): f"{file}: there is no column 'de' among en, ko",
+        ("--engine", "onnx"): f"the engine onnx is for encoders; for {translator} there are torch and ctranslate2",
+        ("--picture", "a.txt"): "a.txt can't be drawn",
+    }.items():
+        assert shell.fails("evaluate", translator, file, *given).startswith(problem)
+    assert shell.fails("evaluate", translator, shell.home / "none.tsv").startswith(f"{shell.home / 'none.tsv'} ")
+
+
+def test_what_evaluate_does_for_translators_alone(shell: Shell, headed: Callable[..., Path]):
+    model, file = headed(Head(task="classify", labels=("bad", "good"))), shell.file("a.csv", "text,label\na,good\n")
+    for given in (
+        *(("--source", "en"), ("--target", "ko"), ("--language", "ko"), ("--tokenised",)),
+        *(("--beam", "0"), ("--length-penalty", "0")),
+    ):
+        said = shell.fails("evaluate", model, file, *given)
+        assert said == f"{given[0]} is for translators, which {model} is not; leave it out"
+
+
+def test_evaluate_takes_a_table_or_two_files(shell: Shell, translator: Path):
+    table, rows = shell.file("a.tsv", TABLE), shell.home / "rows.jsonl"
+    files = shell.file("a.en", ENGLISH), shell.file("a.ko", KOREAN)
+    options = ("--beam", "2", "--length-penalty", "0.5", "--device", "cpu")
+    said = shell.goes_on("evaluate", translator, table, *options, "--tokenised", "--predictions", rows).splitlines()
+    assert said[0] == "61 pairs, translated with a beam of 2"
+    assert [line.split("  ")[0].strip() for line in said[2:5]] == [
+        "BLEU",
+        "chrF2",
+        "BLEU, lower-cased and tokenised (as in older papers)",
+    ]
+    assert said[6] == "worst mistakes, by chrF:"
+    first = json.loads(rows.read_text(encoding="utf-8").splitlines()[0])
+    assert list(first) == ["where", "source", "reference", "translation", "score"]
+    assert (first["where"], first["source"], first["reference"]) == (f"{table}:2", "three", "삼")
+    one, other = (
+        json.loads(shell.goes_on("evaluate", translator, *given, *options, "--json", "--worst", "0"))
+        for given in ((table, "--source", "en", "--target", "ko"), files)
+    )
+    assert one == other
+    assert set(one["scores"]) == {"bleu", "chrf"}

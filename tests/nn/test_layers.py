@@ -118,7 +118,7 @@ def test_a_decoders_block_step_by_step_is_the_block_at_once(pre_norm: bool):
     ours, _ = decoder(pre_norm)
     x, mask = normal(B, beams, T, DIM), source_mask()[:, None, None]
     memory = ours.cross_attention.keys(normal(B, S, DIM, seed=1))
-    past = KeyValue(*(torch.full((B * beams, HEADS, T + 2, DIM // HEADS), 99.0) for _ in range(2)))
+    past = KeyValue(*(torch.full((T + 2, B * beams, HEADS, DIM // HEADS), 99.0) for _ in range(2)))
     steps = []
     for place in range(T):
         moment = Moment(torch.tensor([place]), place + 1, None, None)
@@ -136,7 +136,7 @@ def test_a_step_may_look_beyond_what_is_written_if_a_mask_hides_it():
     ours, _ = decoder(pre_norm=False)
     x = normal(B, T, DIM)
     memory = ours.cross_attention.keys(normal(B, S, DIM, seed=1))
-    past = KeyValue(*(torch.full((B, HEADS, T, DIM // HEADS), 99.0) for _ in range(2)))
+    past = KeyValue(*(torch.full((T, B, HEADS, DIM // HEADS), 99.0) for _ in range(2)))
     for place in range(T):
         moment = Moment(torch.tensor([place]), T, (torch.arange(T) <= place)[None], None)
         found, _ = ours.step(x[:, place : place + 1], past, moment, memory, None)
@@ -149,11 +149,13 @@ def test_beams_take_the_past_of_the_one_they_continue():
     ours, _ = decoder(pre_norm=False)
     first, second = normal(B, beams, DIM), normal(B, beams, DIM, seed=1)
     memory = ours.cross_attention.keys(normal(B, S, DIM, seed=2))
-    past = KeyValue(*(torch.zeros(B * beams, HEADS, T, DIM // HEADS) for _ in range(2)))
+    past = KeyValue(*(torch.zeros(T, B * beams, HEADS, DIM // HEADS) for _ in range(2)))
     parents = torch.tensor([[2, 2, 0], [0, 1, 2], [1, 0, 1]])
     ours.step(first, past, Moment(torch.tensor([0]), 1, None, None), memory, None)
-    rows = (torch.arange(B)[:, None] * beams + parents).flatten()
-    found, _ = ours.step(second, past, Moment(torch.tensor([1]), 2, None, rows), memory, None)
+    rows = torch.arange(B * beams)
+    owners = torch.stack([(torch.arange(B)[:, None] * beams + parents).flatten(), rows], 1)  # of both positions
+    lines = (torch.tensor([0, len(rows)]) + owners).flatten()
+    found, _ = ours.step(second, past, Moment(torch.tensor([1]), 2, None, lines), memory, None)
     for beam in range(beams):
         before = first[torch.arange(B), parents[:, beam]]
         alone = ours(torch.stack([before, second[:, beam]], 1), memory, None)[0]

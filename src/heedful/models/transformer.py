@@ -109,7 +109,9 @@ class Cache(NamedTuple):
     memory_mask: Tensor
     """(B, 1, 1, S)."""
     past: tuple[KeyValue, ...]
-    """Of each layer, (B * K, H, room, D / H), of which the first `length` positions are written."""
+    """Of each layer, (room, B * K, H, D / H), of which the first `length` positions are written."""
+    owners: Tensor | None
+    """(B * K, room): which beam wrote what each beam has at each position; None with one beam, its own writer."""
     length: int
 
 
@@ -189,12 +191,12 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory, beams: int) -> Cache:
         """What `step` begins with."""
-        sentences, heads = len(memory.states), self.config.heads
-        shape = (sentences * beams, heads, ROOM, self.config.dim // heads)
-        past = tuple(
-            KeyValue(memory.states.new_zeros(shape), memory.states.new_zeros(shape)) for _ in range(len(self.decoder))
-        )
-        return Cache(self.memory_keys(memory), memory.mask[:, None, None], past, 0)
+        rows, heads = len(memory.states) * beams, self.config.heads
+        new = memory.states.new_zeros
+        shape = (ROOM, rows, heads, self.config.dim // heads)
+        past = tuple(KeyValue(new(shape), new(shape)) for _ in range(len(self.decoder)))
+        owners = None if beams == 1 else new((rows, ROOM), dtype=torch.long)
+        return Cache(self.memory_keys(memory), memory.mask[:, None, None], past, owners, 0)
 
     def memory_keys(self, memory: Memory) -> tuple[KeyValue, ...]:
         """What each decoder layer looks up in the encoder's output: (B, H, S, D / H) twice."""
@@ -208,14 +210,15 @@ class Transformer(nn.Module):
         Beam k of a sentence continues its old beam `parents[b, k]`. The cache is used up: use the one returned.
         """
         cache = _with_room(cache)
+        span = cache.length + 1
         place = torch.tensor([cache.length], device=tokens.device)
-        rows = None
-        if parents is not None and cache.length:
-            first = torch.arange(len(tokens), device=tokens.device)[:, None] * tokens.shape[1]
-            rows = (first + parents).flatten()
-        moment = Moment(place, cache.length + 1, None, rows)
-        scores, weights = self.advance(cache, tokens, moment, explain)
-        return scores, cache._replace(length=cache.length + 1), weights
+        lines, owners = None, cache.owners
+        if owners is not None:
+            rows = torch.arange(tokens.numel(), device=tokens.device)
+            owners = inherited(owners, rows, place, parents)
+            lines = (torch.arange(span, device=tokens.device) * len(rows) + owners[:, :span]).flatten()
+        scores, weights = self.advance(cache, tokens, Moment(place, span, None, lines), explain)
+        return scores, cache._replace(owners=owners, length=span), weights
 
     def advance(
         self, cache: Cache, tokens: Tensor, moment: Moment, explain: bool = False
@@ -232,12 +235,14 @@ class Transformer(nn.Module):
 
     def keep(self, cache: Cache, sentences: Tensor) -> Cache:
         """The cache of some of the sentences (M,)."""
-        beams = len(cache.past[0].key) // len(cache.memory_mask)
+        total = cache.past[0].key.shape[1]
+        beams = total // len(cache.memory_mask)
         rows = (sentences[:, None] * beams + torch.arange(beams, device=sentences.device)).flatten()
         return Cache(
             tuple(KeyValue(*(part.index_select(0, sentences) for part in layer)) for layer in cache.memory),
             cache.memory_mask.index_select(0, sentences),
-            tuple(KeyValue(*(part.index_select(0, rows) for part in layer)) for layer in cache.past),
+            tuple(KeyValue(*(gathered(part, cache.owners, rows) for part in layer)) for layer in cache.past),
+            None if cache.owners is None else _own(len(rows), cache.owners),
             cache.length,
         )
 
@@ -265,13 +270,35 @@ def _cross(layer: nn.Module) -> MultiHeadAttention:
     return layer.cross_attention
 
 
+def inherited(owners: Tensor, rows: Tensor, place: Tensor, parents: Tensor | None) -> Tensor:
+    """Who wrote each beam's past (B * K, room) once it goes on from its parent (B, K) and writes at a place."""
+    if parents is not None:
+        first = rows.view_as(parents)[:, :1]  # of each sentence
+        owners = owners.index_select(0, (first + parents).flatten())
+    return owners.index_copy(1, place, rows[:, None])
+
+
+def gathered(past: Tensor, owners: Tensor | None, rows: Tensor) -> Tensor:
+    """The past of some of the beams, each with lines of its own: (room, B * K, H, width) -> (room, M, H, width)."""
+    if owners is None:
+        return past.index_select(1, rows)
+    room, total = past.shape[:2]
+    lines = torch.arange(room, device=past.device)[:, None] * total + owners.index_select(0, rows).T  # (room, M)
+    return past.flatten(0, 1).index_select(0, lines.flatten()).view(room, len(rows), *past.shape[2:])
+
+
+def _own(rows: int, owners: Tensor) -> Tensor:
+    """Everybody has written their own past."""
+    return torch.arange(rows, device=owners.device)[:, None].repeat(1, owners.shape[1])
+
+
 def _with_room(cache: Cache) -> Cache:
     """The same cache with room for one more position."""
-    room = cache.past[0].key.shape[2]
+    room = len(cache.past[0].key)
     if cache.length < room:
         return cache
-    past = tuple(KeyValue(*(F.pad(part, (0, 0, 0, room)) for part in layer)) for layer in cache.past)
-    return cache._replace(past=past)
+    past = tuple(KeyValue(*(torch.cat([part, torch.zeros_like(part)]) for part in layer)) for layer in cache.past)
+    return cache._replace(past=past, owners=None if cache.owners is None else F.pad(cache.owners, (0, room)))
 
 
 def initialise(model: Transformer, generator: torch.Generator) -> None:

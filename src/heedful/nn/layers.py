@@ -73,7 +73,7 @@ class EncoderLayer(nn.Module):
 
 
 class Moment(NamedTuple):
-    """Where a decoder stands that writes token by token, and which beams go on."""
+    """Where a decoder stands that writes token by token, and where the past of each of its beams lies."""
 
     place: Tensor
     """(1,): the position of the new tokens."""
@@ -81,8 +81,9 @@ class Moment(NamedTuple):
     """Positions of the past that are looked at, the new one included."""
     mask: Tensor | None
     """(1, span), False at positions that are not written yet; None when all are."""
-    rows: Tensor | None
-    """(B * K,): which of the old beams each beam continues; None when all stay."""
+    lines: Tensor | None
+    """(B * K * span,): which of the past's lines each beam sees, one position after the other; None when every beam
+    has written its own."""
 
 
 class DecoderLayer(nn.Module):
@@ -131,19 +132,17 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The next token of each beam: (B, K, D) -> (B, K, D), and on request the weights (B, H, K, S).
 
-        Writes into `past`, which has room for more than `moment.span` positions: (B * K, H, room, width of a head).
-        All beams of a sentence look at the same memory, as if they were the tokens of one target.
+        Writes into `past`, which has room for more than `moment.span` positions: (room, B * K, H, width of a head).
+        Beams that go on from another's past are told where it lies; nothing is moved. All beams of a sentence look at
+        the same memory, as if they were the tokens of one target.
         """
         beams = x.shape[:2]
 
         def masked(y: Tensor) -> Tensor:
             y = y.flatten(0, 1)[:, None]  # (B * K, 1, D)
             for kept, new in zip(past, self.attention.keys(y), strict=True):
-                if moment.rows is not None:
-                    written = kept[:, :, : moment.span]
-                    written.copy_(written.index_select(0, moment.rows))
-                kept.index_copy_(2, moment.place, new)
-            seen = KeyValue(past.key[:, :, : moment.span], past.value[:, :, : moment.span])
+                kept.index_copy_(0, moment.place, new.permute(2, 0, 1, 3))  # (1, B * K, H, D / H)
+            seen = KeyValue(*(_seen(kept, moment) for kept in past))
             return self.attention.look_up(y, seen, moment.mask)[0].view(*beams, -1)
 
         return self._sublayers(x, masked, memory, memory_mask, explain)
@@ -167,3 +166,10 @@ class DecoderLayer(nn.Module):
         found, weights = self.cross_attention.look_up(x, memory, memory_mask, explain=explain)
         x = self.cross_attention_norm(x + self.dropout(found))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
+
+
+def _seen(kept: Tensor, moment: Moment) -> Tensor:
+    """What each beam sees of its past: (room, B * K, H, width) -> (B * K, H, span, width)."""
+    if moment.lines is None:
+        return kept[: moment.span].permute(1, 2, 0, 3)
+    return kept.flatten(0, 1).index_select(0, moment.lines).unflatten(0, (-1, moment.span)).transpose(1, 2)

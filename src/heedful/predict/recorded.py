@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from heedful.models.transformer import ROOM, Cache, Memory, Transformer
+from heedful.models.transformer import ROOM, Cache, Memory, Transformer, gathered, inherited
 from heedful.nn.attention import KeyValue
 from heedful.nn.layers import Moment
 
@@ -44,39 +44,36 @@ class _Recording:
     """Buffers, and the step that reads and writes them."""
 
     def __init__(self, model: Transformer, shape: Shape) -> None:
-        device = model.positions.device
+        config, new = model.config, model.positions.new_zeros
+        width = config.dim // config.heads
         rows = shape.sentences * shape.beams
-        mask = torch.ones(shape.sentences, 1, 1, shape.source, dtype=torch.bool, device=device)
+        memory = (shape.sentences, config.heads, shape.source, width)
+        past = (shape.room, rows, config.heads, width)
         self.model = model
-        self.cache = Cache(_buffers(model, shape.sentences, shape.source), mask, _buffers(model, rows, shape.room), 0)
-        self.tokens = torch.zeros(shape.sentences, shape.beams, dtype=torch.long, device=device)
-        self.same = torch.arange(rows, device=device)
-        self.rows = self.same.clone()
-        self.place = torch.zeros(1, dtype=torch.long, device=device)
-        self.places = torch.arange(shape.room, device=device)
-        self.run = _recorded(self.write) if device.type == "cuda" else self.write
+        self.rows = torch.arange(rows, device=model.positions.device)
+        self.cache = Cache(
+            tuple(KeyValue(new(memory), new(memory)) for _ in range(config.decoder_layers)),
+            new((shape.sentences, 1, 1, shape.source), dtype=torch.bool).fill_(True),
+            tuple(KeyValue(new(past), new(past)) for _ in range(config.decoder_layers)),
+            new((rows, shape.room), dtype=torch.long) if shape.beams > 1 else None,
+            0,
+        )
+        self.tokens = new((shape.sentences, shape.beams), dtype=torch.long)
+        self.parents = new((shape.sentences, shape.beams), dtype=torch.long)
+        self.place = new(1, dtype=torch.long)
+        self.places = torch.arange(shape.room, device=model.positions.device)
+        self.run = _recorded(self.write) if model.positions.is_cuda else self.write
 
     def write(self, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """The next token's scores, from what the buffers hold."""
-        moment = Moment(self.place, len(self.places), (self.places <= self.place)[None], self.rows)
+        owners, lines = self.cache.owners, None
+        if owners is not None:
+            owners.copy_(inherited(owners, self.rows, self.place, self.parents))
+            lines = (self.places * len(self.rows) + owners).flatten()
+        moment = Moment(self.place, len(self.places), (self.places <= self.place)[None], lines)
         scores, weights = self.model.advance(self.cache, self.tokens, moment, explain)
         self.place.add_(1)
         return scores, weights
-
-    def of_sentences(self) -> list[Tensor]:
-        """What there is once a sentence: the memory."""
-        return [*(part for layer in self.cache.memory for part in layer), self.cache.memory_mask]
-
-    def of_beams(self) -> list[Tensor]:
-        """What there is once a beam: the past."""
-        return [part for layer in self.cache.past for part in layer]
-
-
-def _buffers(model: Transformer, rows: int, length: int) -> tuple[KeyValue, ...]:
-    config = model.config
-    size = (rows, config.heads, length, config.dim // config.heads)
-    new = model.positions.new_zeros
-    return tuple(KeyValue(new(size), new(size)) for _ in range(config.decoder_layers))
 
 
 def _recorded(write: Callable[[], tuple[Tensor, Tensor | None]]) -> Callable[[], tuple[Tensor, Tensor | None]]:
@@ -136,12 +133,10 @@ class RecordedSteps:
             under = self._move(under, everyone, under.shape._replace(room=2 * under.shape.room))
         recording = self._recording(under.shape)
         recording.tokens[: under.sentences].copy_(tokens)
-        real = recording.same[: tokens.numel()].view_as(tokens)  # (B, K)
-        rows = recording.rows[: tokens.numel()].view_as(tokens)
-        if parents is None or not under.length:
-            rows.copy_(real)
-        else:
-            torch.add(real[:, :1], parents, out=rows)
+        if parents is not None:
+            recording.parents[: under.sentences].copy_(parents)
+        elif under.shape.beams > 1:
+            recording.parents.copy_(recording.rows[: under.shape.beams].expand_as(recording.parents))
         scores, weights = recording.write(explain=True) if explain else recording.run()
         under = under._replace(length=under.length + 1)
         if weights is not None:
@@ -155,12 +150,19 @@ class RecordedSteps:
     def _move(self, under: Under, sentences: Tensor, shape: Shape) -> Under:
         old, new = self._recording(under.shape), self._recording(shape)
         count, length = len(sentences), under.length
-        for one, other in zip(old.of_sentences(), new.of_sentences(), strict=True):
-            other[:count] = one.index_select(0, sentences)
-        new.cache.memory_mask[count:, ..., 0] = True
-        rows = (sentences[:, None] * shape.beams + new.same[: shape.beams]).flatten()
-        for one, other in zip(old.of_beams(), new.of_beams(), strict=True):
-            other[: len(rows), :, :length] = one[:, :, :length].index_select(0, rows)
+        rows = (sentences[:, None] * shape.beams + old.rows[: shape.beams]).flatten()
+        ones, others = old.cache, new.cache
+        for one, other in zip(ones.memory, others.memory, strict=True):
+            for part, kept in zip(one, other, strict=True):
+                kept[:count] = part.index_select(0, sentences)
+        others.memory_mask[:count] = ones.memory_mask.index_select(0, sentences)
+        others.memory_mask[count:, ..., 0] = True
+        owners = None if ones.owners is None else ones.owners[:, :length]
+        for one, other in zip(ones.past, others.past, strict=True):
+            for part, kept in zip(one, other, strict=True):
+                kept[:length, : len(rows)] = gathered(part[:length], owners, rows)
+        if others.owners is not None:
+            others.owners.copy_(new.rows[:, None].expand_as(others.owners))
         new.place.copy_(old.place)
         return under._replace(shape=shape, sentences=count)
 

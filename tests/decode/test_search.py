@@ -166,6 +166,18 @@ def test_two_beams_by_hand():
     assert averaged[1].score == pytest.approx(math.log(0.6 * 0.2) / 3)
 
 
+def test_what_is_worth_most_at_its_longest_or_its_shortest_is_waited_for():
+    """One step too few, or one too many, in what an open hypothesis may still become, and these would be missed."""
+    late = Told((0, 0.5, 0.2, 0.15, 0.15), (0, 0, 1, 0, 0), (0, 1, 0, 0, 0))
+    (one,) = found_by(late, [0], [Limits(0, 2)], SearchOptions(beam=2))[0]
+    assert one.ids == (2, 2)
+    assert math.log(0.2) / 2 < math.log(0.5) < one.score == pytest.approx(math.log(0.2) / 3)
+    soon = Told((0, 0.3, 0.6, 0.1), (0, 1, 0, 0))
+    (one,) = found_by(soon, [0], [Limits(0, 5)], SearchOptions(beam=2, length_penalty=-1.0))[0]
+    assert one.ids == (2,)
+    assert math.log(0.6) * 3 < math.log(0.3) < one.score == pytest.approx(math.log(0.6) * 2)
+
+
 def test_stopping_early_is_content_with_as_many_as_beams():
     """The end is likely at once; what is written for long is better on average, which only patience finds."""
     model = Told((0, 0.4, 0.35, 0.25), (0, 0.45, 0.54, 0.01), (0, 0.02, 0.97, 0.01))

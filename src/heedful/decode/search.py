@@ -189,11 +189,10 @@ def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptio
     if length < beams.all_may_end:
         log_probs[..., beams.eos].masked_fill_((beams.fewest > length)[:, None], NEVER)
     if options.block_ngrams:
-        may_end = log_probs[..., beams.eos].clone()
         log_probs = block_ngrams(log_probs, beams.written, options.block_ngrams)
-        # The end repeats nothing, and comes even too early where nothing else is left to write.
+        # Where nothing else is left to write the end comes, even too early.
         stuck = (log_probs == NEVER).all(-1)  # (B, K)
-        log_probs[..., beams.eos] = torch.where(stuck, end, may_end)
+        log_probs[..., beams.eos] = torch.where(stuck, end, log_probs[..., beams.eos])
     if forced is not None:  # what is forced is written whatever was said above
         log_probs = torch.where((beams.prefix_lengths > length)[:, None, None], forced, log_probs)
     if length >= beams.first_must_end:
@@ -218,7 +217,6 @@ def _choose(
     ends = tokens == marks.eos
 
     ending = ends & (sums > NEVER) & ~beams.done[:, None]
-    ending[:, width:] = False
     scores = sums / _penalty(length + 1, options)
     if beams.coverage is not None:
         scores = scores + options.coverage_penalty * _covered(beams).gather(1, parents)

@@ -12,7 +12,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCED = [line for block in re.findall(r"```\w*\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
 CODE = [*FENCED, *re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", README, flags=re.DOTALL))]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
-COMMAND = re.compile(r"\bheedful ([a-z]+)(.*)")
+COMMAND = re.compile(r"\bheedful ([a-z][a-z-]*)(.*)")
 
 
 def flags(name: str, capsys: pytest.CaptureFixture) -> set[str]:

@@ -236,10 +236,26 @@ def test_a_folder_that_is_missing_old_or_not_ours_says_what_to_do(folder: Path, 
         heedful.load([folder, folder], engine="ctranslate2")
 
 
-@pytest.mark.skipif(ctranslate2.get_cuda_device_count() > 0, reason="there is a GPU")
-def test_without_a_gpu_none_can_be_asked_for(folder: Path):
-    with pytest.raises(UserError, match="ctranslate2 finds no CUDA GPU here; the device cpu does without"):
+def test_a_gpu_that_can_not_be_used_is_refused_or_done_without(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 0)
+    with pytest.raises(UserError, match=r"^ctranslate2 can't use a CUDA GPU here \(there is none\); the device cpu"):
         heedful.load(folder, "cuda", engine="ctranslate2")
+    real, asked = ctranslate2.Translator, []
+
+    def broken(path: str, device: str, **options: int) -> ctranslate2.Translator:
+        asked.append(device)
+        if device == "cuda":
+            raise RuntimeError("Library libcublas is not found\nor else")
+        return real(path, device, **options)
+
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    monkeypatch.setattr(ctranslate2, "Translator", broken)
+    with pytest.raises(
+        UserError, match=r"^ctranslate2 can't use a CUDA GPU here \(Library libcublas is not found\);"
+    ):
+        heedful.load(folder, "cuda", engine="ctranslate2")
+    assert heedful.load(folder, "auto", engine="ctranslate2").translate("nine").text == "구"
+    assert asked == ["cuda", "cuda", "cpu"]
 
 
 def test_two_vocabularies_and_ids_without_a_piece_go_through(translator: Make, tmp_path: Path):

@@ -9,7 +9,7 @@ other tokens; and only the first draws of a process follow the seed. What it can
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from heedful.formats.documents import read_document
 from heedful.formats.rnn import RNN_TYPE
 from heedful.predict.engine import by_length
 from heedful.predict.searching import Sentence
+
+if TYPE_CHECKING:
+    import ctranslate2
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 """The most tokens of a batch, padding included."""
@@ -50,23 +53,35 @@ def find(folder: Path, *, int8: bool) -> Path:
     return path
 
 
+def open_translator(path: Path, device: str) -> "ctranslate2.Translator":
+    """An exported model, on a GPU if one is asked for, or, with `auto`, if ctranslate2 can use one."""
+    require()
+    import ctranslate2
+
+    threads = torch.get_num_threads()
+    cores = {"inter_threads": max(1, threads // THREADS), "intra_threads": min(threads, THREADS)}
+    problem = None if ctranslate2.get_cuda_device_count() else "there is none"
+    if device != "cpu" and problem is None:
+        try:
+            found = ctranslate2.Translator(str(path), "cuda")
+            found.translate_batch([read_tokens(path)[0][:1]], max_decoding_length=1)
+            return found
+        except RuntimeError as error:  # it looks for the libraries of CUDA when it first computes
+            problem = str(error).splitlines()[0]
+    if device == "cuda":
+        raise UserError(f"ctranslate2 can't use a CUDA GPU here ({problem}); the device cpu does without")
+    return ctranslate2.Translator(str(path), "cpu", **cores)
+
+
 class CTranslate2Searcher:
     """An exported Transformer, in full precision or with weights of 8 bits."""
 
     def __init__(self, path: Path, source: Vocabulary, target: Vocabulary, device: str = "auto") -> None:
-        require()
-        import ctranslate2
-
         card = read_card(path)
         assert card is not None
-        if device == "cuda" and not ctranslate2.get_cuda_device_count():
-            raise UserError("ctranslate2 finds no CUDA GPU here; the device cpu does without")
-        threads = torch.get_num_threads()
         try:
             self.source_tokens, self.target_tokens = read_tokens(path)
-            self.translator = ctranslate2.Translator(
-                str(path), device, inter_threads=max(1, threads // THREADS), intra_threads=min(threads, THREADS)
-            )
+            self.translator = open_translator(path, device)
         except (RuntimeError, ValueError, OSError) as error:
             raise UserError(f"{path} can't be read ({type(error).__name__}); export the model again") from None
         for vocabulary, tokens in ((source, self.source_tokens), (target, self.target_tokens)):

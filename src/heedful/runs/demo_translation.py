@@ -69,13 +69,13 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
         say(f"  It had {steps:,} steps to learn; leave --steps out to give it the usual {usual.run.steps:,}.")
     say(f"  It knows numbers up to {LARGEST:,} only: none that it learned from was larger.")
     say("")
-    say("What it takes for most probable, and how probable it takes that for:")
+    say("Its three best translations of each, and how probable it takes them for:")
     found = translator.n_best([numbers.english(number) for number in SHOWN], align=True, options=SEARCH)
     for number, best in zip(SHOWN, found, strict=True):
         say(f"  {number:,}: {numbers.english(number)}")
         for each in best:
             mark = "right" if each.text == numbers.korean(number) else "wrong"
-            say(f"      {math.exp(each.log_prob):6.1%}  {mark}  {each.text}")
+            say(f"      {math.exp(each.log_prob):7.2%}  {mark}  {each.text}")
     picture = out / "alignment.png"
     assert found[0][0].alignment is not None
     spelled = pictures.alignment(found[0][0].alignment, picture, ROMAN)

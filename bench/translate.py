@@ -118,7 +118,7 @@ def ours(
     if steps:
         options = SearchOptions(beam=beams, min_length=steps - 1, max_length=steps - 1, max_ratio=1000.0)
     begun = _now(device)
-    ids = sorted(tokenizer(list(texts))["input_ids"], key=len, reverse=True)
+    ids: list[list[int]] = sorted(tokenizer(list(texts))["input_ids"], key=len, reverse=True)
     found, rounds = [], 0
     for start in range(0, len(ids), batch):
         found += searcher.search([Sentence(one[:-1]) for one in ids[start : start + batch]], options)

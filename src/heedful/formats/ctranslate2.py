@@ -149,8 +149,7 @@ def _spec(model: Transformer) -> Spec:
         side.position_encodings.encodings = _array(model.positions)
         if norm is not None:
             _norm(side.layer_norm, norm)
-    output = model.target_table if model.projection is None else model.projection
-    spec.decoder.projection.weight = _array(output.weight)
+    spec.decoder.projection.weight = _array(model.output_table)
     if model.output_bias is not None:
         spec.decoder.projection.bias = _array(model.output_bias)
     for layer, place in zip(model.encoder, spec.encoder.layer, strict=True):

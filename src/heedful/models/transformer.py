@@ -123,7 +123,9 @@ class Transformer(nn.Module):
         self.config = config
         self.source_embedding = nn.Embedding(config.vocab_size, config.dim)
         self.target_embedding = None if config.share == "all" else nn.Embedding(config.target_size, config.dim)
-        self.projection = nn.Linear(config.dim, config.target_size, bias=False) if config.share == "none" else None
+        self.projection: nn.Module | None = None
+        if config.share == "none":
+            self.projection = nn.Linear(config.dim, config.target_size, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.target_size)) if config.output_bias else None
         sizes = (config.dim, config.heads, config.ffn_dim)
         options = {
@@ -141,6 +143,14 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.positions: Tensor
         self.register_buffer("positions", sinusoidal(config.max_length, config.dim), persistent=False)
+
+    @property
+    def output_table(self) -> Tensor:
+        """(V, D): what a state is compared with to score each token."""
+        if self.projection is None:
+            return self.target_table.weight
+        assert isinstance(self.projection, nn.Linear)
+        return self.projection.weight
 
     @property
     def target_table(self) -> nn.Embedding:
@@ -186,8 +196,10 @@ class Transformer(nn.Module):
 
     def output(self, states: Tensor) -> Tensor:
         """The scores of the vocabulary: (..., D) -> (..., V)."""
-        table = self.target_table.weight if self.projection is None else self.projection.weight
-        return F.linear(states, table, self.output_bias)
+        if self.projection is None:
+            return F.linear(states, self.target_table.weight, self.output_bias)
+        scores = self.projection(states)
+        return scores if self.output_bias is None else scores + self.output_bias
 
     def start(self, memory: Memory, beams: int) -> Cache:
         """What `step` begins with."""

@@ -19,6 +19,7 @@ from heedful.decode import Ensemble, Hypothesis, Limits, SearchOptions, Task, se
 from heedful.decode import Marks as SearchMarks
 from heedful.models.transformer import Transformer
 from heedful.predict.engine import by_length
+from heedful.predict.packed import packed
 from heedful.predict.recorded import RecordedSteps
 from heedful.tasks.translation import Translating
 
@@ -53,15 +54,20 @@ class Searcher(Protocol):
 
 
 class TorchSearcher:
-    """One torch model or several that decide together, put at rest, where their weights are."""
+    """One torch model or several that decide together, put at rest, where their weights are.
 
-    def __init__(self, models: Sequence[Translating], marks: Marks, never: Sequence[int]) -> None:
+    Of a model that is `learning` nothing is prepared that its next weights would belie.
+    """
+
+    def __init__(
+        self, models: Sequence[Translating], marks: Marks, never: Sequence[int], *, learning: bool = False
+    ) -> None:
         self.models = models
         self.marks = marks
         self.search_marks = SearchMarks(marks.sos, marks.eos, tuple(never))
         self.longest = min(model.config.max_length for model in models) - 1
         self.device = next(models[0].parameters()).device
-        self.steps = [_steps(model, self.device) for model in models]
+        self.steps = [_steps(model, self.device, learning) for model in models]
 
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
@@ -141,6 +147,10 @@ class TorchSearcher:
             yield
 
 
-def _steps(model: Translating, device: torch.device) -> Translating | RecordedSteps:
-    """What writes token by token: on a GPU, recordings where there can be any."""
-    return RecordedSteps(model) if device.type == "cuda" and isinstance(model, Transformer) else model
+def _steps(model: Translating, device: torch.device, learning: bool) -> Translating | RecordedSteps:
+    """What writes token by token: a Transformer, as the device likes it."""
+    if isinstance(model, Transformer) and device.type == "cuda":
+        return RecordedSteps(model)
+    if isinstance(model, Transformer) and device.type == "cpu" and not learning:
+        return packed(model).eval()
+    return model

@@ -29,7 +29,7 @@ class TranslatorJudge:
         self.model = model
         self.learning = recipe.learning
         marks = material.marks
-        searcher = TorchSearcher([model], marks, (marks.pad, marks.sos, material.target.unk))
+        searcher = TorchSearcher([model], marks, (marks.pad, marks.sos, material.target.unk), learning=True)
         self.translator = Translator(searcher, material.source, material.target)
         self.reader = self.translator.reader(SearchOptions(beam=1), truncate=True)
         self.examples = _spread(material.dev, MOST_EXAMPLES)

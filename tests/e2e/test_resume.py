@@ -23,7 +23,7 @@ BEGIN = """
 import os, pathlib, shutil, signal, sys
 from heedful.cli import main
 from heedful.data import tokenizer
-from heedful.formats import huggingface
+from heedful.formats import documents
 from heedful.runs import pretrain
 from heedful.train import checkpoint
 
@@ -151,7 +151,7 @@ KILLS = {
         4,
     ),
     "before the model is saved": ('at(pretrain, "save_model")', 6),
-    "between its config and its weights": ('at(huggingface, "write_file", match="model.safetensors")', 8),
+    "between its config and its weights": ('at(documents, "write_file", match="model.safetensors")', 8),
 }
 """What is patched, and where the run that is then killed goes on from. Each goes on where the last one died."""
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from heedful.decode import Limits, Marks, SearchOptions, Task, search
+from heedful.decode import Limits, Marks, Recorder, SearchOptions, Task, search
 from heedful.models.transformer import Transformer, TransformerConfig, initialise
 from heedful.predict.recorded import MOST_RECORDINGS, RecordedSteps
 
@@ -39,6 +39,7 @@ def sentences() -> tuple[torch.Tensor, torch.Tensor, list[Limits]]:
 @torch.inference_mode()
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "options",
     [
@@ -46,12 +47,21 @@ def sentences() -> tuple[torch.Tensor, torch.Tensor, list[Limits]]:
         SearchOptions(beam=1),
         SearchOptions(beam=3, coverage_penalty=0.3, penalty="gnmt"),
         SearchOptions(beam=2, block_ngrams=2, early=True),
+        SearchOptions(beam=3, min_length=5, length_penalty=-0.5),
     ],
 )
 def test_a_search_finds_the_same(
-    model: Transformer, options: SearchOptions, every: int, device: str, monkeypatch: pytest.MonkeyPatch
+    model: Transformer,
+    options: SearchOptions,
+    whole: bool,
+    every: int,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    """Past several doublings of the room, with sentences that leave, and the second batch in buffers of the first."""
+    """Past several doublings of the room, with sentences that leave, and later batches in buffers of the first.
+
+    `whole` has the search's own work recorded too.
+    """
     monkeypatch.setitem(looking.LOOK_EVERY, device, every)
     source, mask, limits = sentences()
     source, mask, model = source.to(device), mask.to(device), model.to(device)
@@ -60,9 +70,10 @@ def test_a_search_finds_the_same(
         model, Task(model.start(memory, options.width), limits, None, mask), marks, options, mask.device
     )
     steps = RecordedSteps(model)
-    for _ in range(2):
+    recorder = Recorder(mask.device) if whole else None
+    for _ in range(3):
         task = Task(steps.start(memory, options.width), limits, None, mask)
-        found = search(steps, task, marks, options, mask.device)
+        found = search(steps, task, marks, options, mask.device, recorder)
         assert [[one.ids for one in best] for best in found] == [[one.ids for one in best] for best in expected]
     if not options.block_ngrams:  # which ends them early
         assert max(shape.room for shape in steps.recordings) >= 64

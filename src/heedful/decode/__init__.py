@@ -2,6 +2,7 @@
 
 from heedful.decode.ensemble import Ensemble
 from heedful.decode.options import SearchOptions
-from heedful.decode.search import Hypothesis, Limits, Marks, Task, search
+from heedful.decode.recorder import Recorder
+from heedful.decode.search import Hypothesis, Limits, Marks, Task, rounded, search
 
-__all__ = ["Ensemble", "Hypothesis", "Limits", "Marks", "SearchOptions", "Task", "search"]
+__all__ = ["Ensemble", "Hypothesis", "Limits", "Marks", "Recorder", "SearchOptions", "Task", "rounded", "search"]

@@ -1,12 +1,13 @@
 """Beam search, greedy search and sampling over anything that has a `step`. Knows only ids.
 
 Everything is a tensor of B sentences and K beams, so that a GPU is never asked before it has finished: only every
-few steps the host looks which sentences are done. Those leave the batch.
+few steps the host looks which sentences are done. Those leave the batch. The tensors of a batch keep their shapes and
+places from step to step, so that a GPU can replay a step that was recorded.
 
 A sentence is done when no hypothesis that is still open can become better than the finished ones: log-probabilities
 only fall, so an open one with sum s ends at best with s divided by the largest penalty that is still within reach.
 
-Shapes: B sentences, K beams, V vocabulary, S source length, T tokens written so far.
+Shapes: B sentences, K beams, V vocabulary, S source length, T most tokens of any target.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,12 @@ from heedful.decode.best import best
 from heedful.decode.constraints import NEVER, block_ngrams, most_probable, only, penalise_repetition
 from heedful.decode.ensemble import Steps
 from heedful.decode.options import SearchOptions
+from heedful.decode.recorder import Recorder
 
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
 """Steps between two looks at which sentences are done."""
+ROOM = 32
+"""What the room for tokens is a multiple of."""
 LEAVE_FROM = 8
 """Done sentences leave when they are at least one in so many."""
 
@@ -67,11 +71,13 @@ class Task(NamedTuple):
 
 @dataclass
 class _Beams:
-    """A batch under way."""
+    """A batch under way. Its tensors are written over in place."""
 
     state: Any
     numbers: list[int]
-    """Which of the task's sentences these are."""
+    """Which of the task's sentences these are; further rows only fill up the batch."""
+    place: Tensor
+    """(1,): how many tokens are written."""
     sums: Tensor
     """(B, K): log-probability of each open hypothesis; minus infinity where there is none."""
     written: Tensor
@@ -79,6 +85,7 @@ class _Beams:
     last: Tensor
     """(B, K): what `step` reads next."""
     parents: Tensor | None
+    """(B, K): whom each beam continues; None when each continues itself."""
     coverage: Tensor | None
     """(B, K, S): attention that each source token got."""
     source_mask: Tensor | None
@@ -103,12 +110,27 @@ class _Beams:
     done: Tensor
     """(B,)."""
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that there is once a sentence."""
+        alike = ("state", "place", "never")
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and name not in alike}
+
+    def put(self, **values: Tensor) -> None:
+        """Write values over those that were."""
+        for name, value in values.items():
+            getattr(self, name).copy_(value)
+
 
 @torch.inference_mode()
 def search(
-    steps: Steps, task: Task, marks: Marks, options: SearchOptions, device: torch.device
+    steps: Steps,
+    task: Task,
+    marks: Marks,
+    options: SearchOptions,
+    device: torch.device,
+    recorder: Recorder | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each sentence its best hypotheses, the best first."""
+    """For each sentence its best hypotheses, the best first. With a recorder, the work of a step is replayed."""
     found: list[list[Hypothesis]] = [[] for _ in task.limits]
     if not found:
         return found
@@ -116,29 +138,73 @@ def search(
     # A prefix is written whole, even where it is longer than the source would allow.
     limits = [Limits(few, max(most, len(own))) for (few, most), own in zip(task.limits, prefixes, strict=True)]
     task = task._replace(limits=limits, prefixes=prefixes)
-    beams = _begin(task, marks, options, device)
+    if not _repeats(task, options):
+        recorder = None
+    longest = max(limit.most for limit in limits)
+    beams = _held(_begin(task, marks, options, device, longest), recorder, options)
     generator = torch.Generator(device).manual_seed(options.seed) if options.sample else None
     look_every = LOOK_EVERY.get(device.type, 1)
-    longest = max(limit.most for limit in limits)
     for length in range(longest + 1):
         scores, state, weights = steps.step(beams.state, beams.last, beams.parents, beams.coverage is not None)
         beams.state = state
-        log_probs = _allowed(scores.float().log_softmax(-1), beams, length, options)
-        if generator is not None:
-            _draw(beams, log_probs, length, marks, options, generator)
-        else:
-            _choose(beams, log_probs, weights, length, marks, options)
+        _turn(beams, scores, weights, length, options, generator, recorder)
         if length == longest:
             break
         if (length + 1) % look_every == 0:
-            beams = _leave(steps, beams, options, found)
+            beams = _leave(steps, beams, options, found, recorder)
             if not beams.numbers:
                 return found
     _collect(beams, range(len(beams.numbers)), options, found)
     return found
 
 
-def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.device) -> _Beams:
+def _repeats(task: Task, options: SearchOptions) -> bool:
+    """Whether one step's work is like another's: nothing is drawn, forced, or compared with what was written."""
+    plain = options.repetition_penalty == 1.0 and not options.block_ngrams and not options.coverage_penalty
+    return plain and not options.sample and not any(task.prefixes or ())
+
+
+def _held(beams: _Beams, recorder: Recorder | None, options: SearchOptions) -> _Beams:
+    """The batch, in the place of an earlier one of the same shape if steps are recorded."""
+    if recorder is None:
+        return beams
+    held = recorder.held((tuple(beams.written.shape), options, beams.eos, tuple(beams.never.shape)), beams)
+    held.put(place=beams.place, never=beams.never, **beams.tensors())
+    return replace(
+        held,
+        state=beams.state,
+        numbers=beams.numbers,
+        all_may_end=beams.all_may_end,
+        first_must_end=beams.first_must_end,
+    )
+
+
+def _turn(
+    beams: _Beams,
+    scores: Tensor,
+    weights: Tensor | None,
+    length: int,
+    options: SearchOptions,
+    generator: torch.Generator | None,
+    recorder: Recorder | None,
+) -> None:
+    """One step: what may be written, and what is."""
+
+    def work() -> None:
+        log_probs = _allowed(scores.float().log_softmax(-1), beams, length, options)
+        if generator is None:
+            _choose(beams, log_probs, weights, options)
+        else:
+            _draw(beams, log_probs, options, generator)
+
+    if recorder is None:
+        work()
+    else:  # what the host decides makes another recording
+        decided = (length < beams.all_may_end, length >= beams.first_must_end)
+        recorder.run((beams.sums.data_ptr(), scores.data_ptr(), scores.shape, options, decided), work)
+
+
+def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.device, longest: int) -> _Beams:
     sentences, width, prefixes = len(task.limits), options.width, task.prefixes
     assert prefixes is not None
     table = torch.zeros(sentences, max(map(len, prefixes)), dtype=torch.long)
@@ -151,16 +217,18 @@ def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.devic
     if options.coverage_penalty and not options.sample:
         assert task.source_mask is not None
         coverage = torch.zeros(sentences, width, task.source_mask.shape[1], device=device)
-    empty = torch.zeros(sentences, width, 0, dtype=torch.long, device=device)
+    room = -(-(longest + 1) // ROOM) * ROOM
+    tokens = torch.zeros(sentences, width, room, dtype=torch.long, device=device)
     return _Beams(
         state=task.state,
         numbers=list(range(sentences)),
+        place=torch.zeros(1, dtype=torch.long, device=device),
         sums=sums,
-        written=empty,
+        written=tokens,
         last=torch.full((sentences, width), marks.sos, device=device),
-        parents=None,
+        parents=None if options.sample else torch.zeros(sentences, width, dtype=torch.long, device=device),
         coverage=coverage,
-        source_mask=task.source_mask,
+        source_mask=None if coverage is None else task.source_mask,
         fewest=torch.tensor([limit.fewest for limit in task.limits], device=device),
         most=torch.tensor([limit.most for limit in task.limits], device=device),
         all_may_end=max(limit.fewest for limit in task.limits),
@@ -171,7 +239,7 @@ def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.devic
         prefix_lengths=torch.tensor([len(prefix) for prefix in prefixes], device=device),
         scores=torch.full((sentences, width), NEVER, device=device),
         log_probs=torch.full((sentences, width), NEVER, device=device),
-        finished=empty,
+        finished=tokens.clone(),
         lengths=torch.zeros(sentences, width, dtype=torch.long, device=device),
         done=torch.zeros(sentences, dtype=torch.bool, device=device),
     )
@@ -184,94 +252,94 @@ def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptio
     if length < beams.prefixes.shape[1]:
         forced = only(log_probs, beams.prefixes[:, length])
     if options.repetition_penalty != 1.0 and length:
-        log_probs = penalise_repetition(log_probs, beams.written, options.repetition_penalty)
+        log_probs = penalise_repetition(log_probs, beams.written[..., :length], options.repetition_penalty)
     log_probs.index_fill_(-1, beams.never, NEVER)
     if length < beams.all_may_end:
-        log_probs[..., beams.eos].masked_fill_((beams.fewest > length)[:, None], NEVER)
+        log_probs[..., beams.eos].masked_fill_((beams.fewest > beams.place)[:, None], NEVER)
     if options.block_ngrams:
-        log_probs = block_ngrams(log_probs, beams.written, options.block_ngrams)
+        log_probs = block_ngrams(log_probs, beams.written[..., :length], options.block_ngrams)
         # Where nothing else is left to write the end comes, even too early.
         stuck = (log_probs == NEVER).all(-1)  # (B, K)
         log_probs[..., beams.eos] = torch.where(stuck, end, log_probs[..., beams.eos])
     if forced is not None:  # what is forced is written whatever was said above
         log_probs = torch.where((beams.prefix_lengths > length)[:, None, None], forced, log_probs)
     if length >= beams.first_must_end:
-        over = beams.most <= length  # (B,)
+        over = beams.most <= beams.place  # (B,)
         log_probs.masked_fill_(over[:, None, None], NEVER)
         log_probs[..., beams.eos] = torch.where(over[:, None], end, log_probs[..., beams.eos])
     return log_probs
 
 
-def _choose(
-    beams: _Beams, log_probs: Tensor, weights: Tensor | None, length: int, marks: Marks, options: SearchOptions
-) -> None:
+def _choose(beams: _Beams, log_probs: Tensor, weights: Tensor | None, options: SearchOptions) -> None:
     """One step of beam search: the best continuations go on, those that end are kept beside them."""
     width = options.width
     if beams.coverage is not None:
         assert weights is not None
-        beams.coverage = beams.coverage + weights
+        beams.coverage += weights
     # Each beam has at most one continuation that ends, so twice as many always leave enough to go on with.
     each, candidates = best(log_probs, 2 * width)  # (B, K, 2K)
     sums, places = best((beams.sums[..., None] + each).flatten(1), 2 * width)  # (B, 2K)
     parents, tokens = places // each.shape[-1], candidates.flatten(1).gather(1, places)
-    ends = tokens == marks.eos
+    ends = tokens == beams.eos
 
-    ending = ends & (sums > NEVER) & ~beams.done[:, None]
-    scores = sums / _penalty(length + 1, options)
+    ending = (ends & (sums > NEVER) & ~beams.done[:, None])[:, :width]
+    scores = sums[:, :width] / _penalty(beams.place + 1, options)
     if beams.coverage is not None:
-        scores = scores + options.coverage_penalty * _covered(beams).gather(1, parents)
-    written = _of_beams(beams.written, parents)  # (B, 2K, T)
-    _finish(beams, scores.masked_fill(~ending, NEVER)[:, :width], sums[:, :width], written[:, :width], length)
+        scores = scores + options.coverage_penalty * _covered(beams).gather(1, parents[:, :width])
+    _finish(beams, scores.masked_fill(~ending, NEVER), sums[:, :width], _of_beams(beams.written, parents[:, :width]))
 
     order = torch.argsort(ends.to(torch.int8), dim=-1, stable=True)[:, :width]  # those that go on, best first
-    beams.sums = sums.masked_fill(ends, NEVER).gather(1, order)
-    beams.parents, beams.last = parents.gather(1, order), tokens.gather(1, order)
-    beams.written = torch.cat([_of_beams(written, order), beams.last[..., None]], -1)
+    parents = parents.gather(1, order)
     if beams.coverage is not None:
-        beams.coverage = _of_beams(beams.coverage, beams.parents)
-    beams.done = beams.done | _settled(beams, length + 1, options)
+        beams.put(coverage=_of_beams(beams.coverage, parents))
+    beams.put(
+        sums=sums.masked_fill(ends, NEVER).gather(1, order),
+        parents=parents,
+        last=tokens.gather(1, order),
+        written=_of_beams(beams.written, parents),
+    )
+    _write(beams)
+    beams.done |= _settled(beams, options)
 
 
-def _draw(
-    beams: _Beams,
-    log_probs: Tensor,
-    length: int,
-    marks: Marks,
-    options: SearchOptions,
-    generator: torch.Generator,
-) -> None:
+def _draw(beams: _Beams, log_probs: Tensor, options: SearchOptions, generator: torch.Generator) -> None:
     """One step of sampling: every beam draws for itself, until it draws the end."""
     chances = most_probable(log_probs / options.temperature, options.top_k, options.top_p).softmax(-1)
     tokens = torch.multinomial(chances.flatten(0, 1), 1, generator=generator).view(beams.last.shape)
     open_beams = beams.sums > NEVER
     sums = beams.sums + log_probs.gather(-1, tokens[..., None])[..., 0]
-    ending = (tokens == marks.eos) & open_beams
-    scores = (sums / _penalty(length + 1, options)).masked_fill(~ending, NEVER)
-    _finish(beams, scores, sums, beams.written, length)
-    beams.sums = sums.masked_fill(ending | ~open_beams, NEVER)
-    beams.parents, beams.last = None, tokens
-    beams.written = torch.cat([beams.written, tokens[..., None]], -1)
-    beams.done = beams.done | (beams.sums == NEVER).all(-1)
+    ending = (tokens == beams.eos) & open_beams
+    scores = (sums / _penalty(beams.place + 1, options)).masked_fill(~ending, NEVER)
+    _finish(beams, scores, sums, beams.written)
+    beams.put(sums=sums.masked_fill(ending | ~open_beams, NEVER), last=tokens)
+    _write(beams)
+    beams.done |= (beams.sums == NEVER).all(-1)
 
 
-def _finish(beams: _Beams, scores: Tensor, sums: Tensor, written: Tensor, length: int) -> None:
+def _write(beams: _Beams) -> None:
+    beams.written.index_copy_(2, beams.place, beams.last[..., None])
+    beams.place += 1
+
+
+def _finish(beams: _Beams, scores: Tensor, sums: Tensor, written: Tensor) -> None:
     """Put newly finished hypotheses (those with a score) among the best finished ones."""
-    width = scores.shape[1]
-    highest, order = torch.cat([beams.scores, scores], 1).topk(width, -1)
-    grown = torch.nn.functional.pad(beams.finished, (0, length - beams.finished.shape[-1]))
-    beams.scores = highest
-    beams.log_probs = torch.cat([beams.log_probs, sums], 1).gather(1, order)
-    beams.finished = _of_beams(torch.cat([grown, written], 1), order)
-    beams.lengths = torch.cat([beams.lengths, torch.full_like(beams.lengths, length)], 1).gather(1, order)
+    highest, order = torch.cat([beams.scores, scores], 1).topk(scores.shape[1], -1)
+    lengths = torch.cat([beams.lengths, beams.place.expand_as(beams.lengths)], 1)
+    beams.put(
+        scores=highest,
+        log_probs=torch.cat([beams.log_probs, sums], 1).gather(1, order),
+        finished=_of_beams(torch.cat([beams.finished, written], 1), order),
+        lengths=lengths.gather(1, order),
+    )
 
 
-def _settled(beams: _Beams, length: int, options: SearchOptions) -> Tensor:
+def _settled(beams: _Beams, options: SearchOptions) -> Tensor:
     """(B,): whether nothing that is still open can become one of the n best."""
     if options.early or options.beam == 1:
         enough = (beams.scores > NEVER).all(-1)
         return enough | (beams.sums == NEVER).all(-1)
     # The exponent's sign says whether a sum is best ended now or as late as may be.
-    last = beams.most + 1 if options.length_penalty > 0 else torch.full_like(beams.most, length + 1)
+    last = beams.most + 1 if options.length_penalty > 0 else beams.place + 1
     reach = beams.sums.amax(-1) / _penalty(last, options)
     return reach <= beams.scores[:, options.n_best - 1]
 
@@ -297,24 +365,31 @@ def _of_beams(table: Tensor, chosen: Tensor) -> Tensor:
     return table.gather(1, chosen[..., None].expand(-1, -1, table.shape[-1]))
 
 
-def _leave(steps: Steps, beams: _Beams, options: SearchOptions, found: list[list[Hypothesis]]) -> _Beams:
+def _leave(
+    steps: Steps, beams: _Beams, options: SearchOptions, found: list[list[Hypothesis]], recorder: Recorder | None
+) -> _Beams:
     """Collect the sentences that are done, and go on with the others."""
-    done = beams.done.tolist()
-    leaving = [number for number, over in enumerate(done) if over]
-    if len(leaving) * LEAVE_FROM < len(done):
+    done = beams.done.tolist()[: len(beams.numbers)]
+    staying = [row for row, over in enumerate(done) if not over]
+    fewer = len(staying) if recorder is None else rounded(len(staying))
+    worth = len(done) - len(staying) if recorder is None else len(beams.sums) - fewer
+    if staying and worth * LEAVE_FROM < len(beams.sums):
         return beams
-    _collect(beams, leaving, options, found)
-    staying = [number for number, over in enumerate(done) if not over]
+    _collect(beams, [row for row, over in enumerate(done) if over], options, found)
     if not staying:
         return replace(beams, numbers=[])
-    rows = torch.tensor(staying, device=beams.sums.device)
-    tensors: dict[str, Any] = {
-        name: value.index_select(0, rows)
-        for name, value in vars(beams).items()
-        if isinstance(value, Tensor) and name not in ("state", "never")
-    }
-    numbers = [beams.numbers[number] for number in staying]
-    return replace(beams, state=steps.keep(beams.state, rows), numbers=numbers, **tensors)
+    # Rows that fill up the batch are done from the start.
+    rows = torch.tensor(staying + staying[:1] * (fewer - len(staying)), device=beams.sums.device)
+    tensors: dict[str, Any] = {name: value.index_select(0, rows) for name, value in beams.tensors().items()}
+    tensors["done"][len(staying) :] = True
+    numbers = [beams.numbers[row] for row in staying]
+    left = replace(beams, state=steps.keep(beams.state, rows), numbers=numbers, place=beams.place.clone(), **tensors)
+    return _held(left, recorder, options)
+
+
+def rounded(sentences: int) -> int:
+    """At least so many, as a power of two: batches that are recorded have one of a few sizes."""
+    return 1 << max(0, sentences - 1).bit_length()
 
 
 def _collect(beams: _Beams, rows: Sequence[int], options: SearchOptions, found: list[list[Hypothesis]]) -> None:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heedful.decode import rounded
+from heedful.decode.recorder import recorded
 from heedful.models.transformer import ROOM, Cache, Memory, Transformer, gathered, inherited
 from heedful.nn.attention import KeyValue
 from heedful.nn.layers import Moment
@@ -43,7 +45,7 @@ class Under(NamedTuple):
 class _Recording:
     """Buffers, and the step that reads and writes them."""
 
-    def __init__(self, model: Transformer, shape: Shape) -> None:
+    def __init__(self, model: Transformer, shape: Shape, pool: tuple[int, int] | None) -> None:
         config, new = model.config, model.positions.new_zeros
         width = config.dim // config.heads
         rows = shape.sentences * shape.beams
@@ -62,7 +64,7 @@ class _Recording:
         self.parents = new((shape.sentences, shape.beams), dtype=torch.long)
         self.place = new(1, dtype=torch.long)
         self.places = torch.arange(shape.room, device=model.positions.device)
-        self.run = _recorded(self.write) if model.positions.is_cuda else self.write
+        self.run = _warm(self.write, pool) if model.positions.is_cuda else self.write
 
     def write(self, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """The next token's scores, from what the buffers hold."""
@@ -76,27 +78,16 @@ class _Recording:
         return scores, weights
 
 
-def _recorded(write: Callable[[], tuple[Tensor, Tensor | None]]) -> Callable[[], tuple[Tensor, Tensor | None]]:
-    # A training run forbids kernels that add in any order; these copy, and each place is written once.
-    strict = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(False)
-    try:
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            write()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = write()
-    finally:
-        torch.use_deterministic_algorithms(strict)
-
-    def replay() -> tuple[Tensor, Tensor | None]:
-        graph.replay()
-        return found
-
-    return replay
+def _warm(
+    write: Callable[[], tuple[Tensor, Tensor | None]], pool: tuple[int, int] | None
+) -> Callable[[], tuple[Tensor, Tensor | None]]:
+    """The work, done once so that everything it needs is ready, then recorded."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        write()
+    torch.cuda.current_stream().wait_stream(aside)
+    return recorded(write, pool)
 
 
 class RecordedSteps:
@@ -105,13 +96,14 @@ class RecordedSteps:
     def __init__(self, model: Transformer) -> None:
         self.model = model
         self.recordings: dict[Shape, _Recording] = {}
+        self.pool = torch.cuda.graph_pool_handle() if model.positions.is_cuda else None
 
     def start(self, memory: Memory, beams: int) -> Under:
         """What `step` begins with."""
         if len(self.recordings) >= MOST_RECORDINGS:
             self.recordings.clear()
         sentences, source = memory.mask.shape
-        shape = Shape(_rounded(sentences), beams, -(-source // SOURCE_STEP) * SOURCE_STEP, ROOM)
+        shape = Shape(rounded(sentences), beams, -(-source // SOURCE_STEP) * SOURCE_STEP, ROOM)
         recording = self._recording(shape)
         for layer, new in zip(recording.cache.memory, self.model.memory_keys(memory), strict=True):
             for kept, part in zip(layer, new, strict=True):
@@ -145,7 +137,7 @@ class RecordedSteps:
 
     def keep(self, under: Under, sentences: Tensor) -> Under:
         """The state of some of the sentences, in the smallest recording that they fit into."""
-        return self._move(under, sentences, under.shape._replace(sentences=_rounded(len(sentences))))
+        return self._move(under, sentences, under.shape._replace(sentences=rounded(len(sentences))))
 
     def _move(self, under: Under, sentences: Tensor, shape: Shape) -> Under:
         old, new = self._recording(under.shape), self._recording(shape)
@@ -168,10 +160,5 @@ class RecordedSteps:
 
     def _recording(self, shape: Shape) -> _Recording:
         if shape not in self.recordings:
-            self.recordings[shape] = _Recording(self.model, shape)
+            self.recordings[shape] = _Recording(self.model, shape, self.pool)
         return self.recordings[shape]
-
-
-def _rounded(sentences: int) -> int:
-    """At least so many, as a power of two."""
-    return 1 << (sentences - 1).bit_length()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.bitext import Marks
-from heedful.decode import Ensemble, Hypothesis, Limits, SearchOptions, Task, search
+from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, rounded, search
 from heedful.decode import Marks as SearchMarks
 from heedful.models.transformer import Transformer
 from heedful.predict.engine import by_length
@@ -68,6 +68,7 @@ class TorchSearcher:
         self.longest = min(model.config.max_length for model in models) - 1
         self.device = next(models[0].parameters()).device
         self.steps = [_steps(model, self.device, learning) for model in models]
+        self.recorder = Recorder(self.device) if self.device.type == "cuda" else None
 
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
@@ -81,6 +82,9 @@ class TorchSearcher:
         return found
 
     def _batch(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+        real = len(sentences)
+        if self.recorder is not None:  # which knows a few sizes only
+            sentences = [*sentences, *[sentences[-1]] * (rounded(real) - real)]
         source, mask = self._rectangle([[*one.ids, self.marks.eos] for one in sentences])
         states = []
         for model, steps in zip(self.models, self.steps, strict=True):
@@ -93,7 +97,7 @@ class TorchSearcher:
             [one.prefix for one in sentences],
             mask,
         )
-        return search(steps, task, self.search_marks, options, self.device)
+        return search(steps, task, self.search_marks, options, self.device, self.recorder)[:real]
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
         """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""

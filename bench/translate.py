@@ -119,14 +119,32 @@ def ours(
         options = SearchOptions(beam=beams, min_length=steps - 1, max_length=steps - 1, max_ratio=1000.0)
     begun = _now(device)
     ids: list[list[int]] = sorted(tokenizer(list(texts))["input_ids"], key=len, reverse=True)
-    found, rounds = [], 0
+    found, counter = [], _Steps(searcher)
     for start in range(0, len(ids), batch):
         found += searcher.search([Sentence(one[:-1]) for one in ids[start : start + batch]], options)
-        rounds += 1
     answers = tokenizer.batch_decode([best[0].ids for best in found], skip_special_tokens=True)
     assert len(answers) == len(texts)
     tokens = sum(len(best[0].ids) + 1 for best in found)
-    return Measured(_now(device) - begun, tokens, rounds * steps or None)
+    return Measured(_now(device) - begun, tokens, counter.stop())
+
+
+class _Steps:
+    """Counts the steps of a searcher's model until it is told to stop."""
+
+    def __init__(self, searcher: TorchSearcher) -> None:
+        self.searcher, self.model, self.steps = searcher, searcher.steps[0], 0
+        self.start, self.keep = self.model.start, self.model.keep
+        searcher.steps[0] = self  # pyrefly: ignore
+
+    def step(self, *asked: Any) -> Any:
+        """As the model's."""
+        self.steps += 1
+        return self.model.step(*asked)
+
+    def stop(self) -> int:
+        """How many there were."""
+        self.searcher.steps[0] = self.model
+        return self.steps
 
 
 @functools.cache

@@ -22,13 +22,18 @@ def parse(target: Callable[..., Any], name: str, arguments: list[str], **options
     import tyro
 
     said = io.StringIO()
+    asked = functools.partial(tyro.cli, target, prog=f"heedful {name}", config=(OmitArgPrefixes,), **options)
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(target, args=arguments, prog=f"heedful {name}", config=(OmitArgPrefixes,), **options)
+            return asked(args=arguments)
     except SystemExit as stop:
         if not stop.code:
             raise
-        mistake = _one_line(said.getvalue()) + _misspelt(said.getvalue(), arguments)
+        helped = io.StringIO()
+        with contextlib.redirect_stdout(helped), contextlib.suppress(SystemExit):
+            asked(args=["--help"])
+        known = set(re.findall(r"--[a-z][\w-]*", helped.getvalue()))
+        mistake = _one_line(said.getvalue()) + _misspelt(said.getvalue(), arguments, known)
         raise UserError(f"{mistake} (heedful {name} --help says more)") from None
 
 
@@ -60,10 +65,10 @@ def _one_line(box: str) -> str:
     return f"{first}; did you mean {meant[1]}?" if meant else first
 
 
-def _misspelt(box: str, arguments: list[str]) -> str:
+def _misspelt(box: str, arguments: list[str], known: set[str]) -> str:
     """For a required option that is missing: what was perhaps typed in its place."""
     for flag in re.findall(r"Missing from [^:]*:\W+(--[\w-]+)", box):
         typed = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
-        if near := difflib.get_close_matches(flag, typed, n=1):
+        if near := difflib.get_close_matches(flag, [one for one in typed if one not in known], n=1):
             return f"; {near[0]} is not an option, did you mean {flag}?"
     return ""

@@ -213,7 +213,7 @@ def test_transformers_gives_the_same_ids_and_the_end(made, tmp_path, sentences, 
     texts = [*sentences, "the  mill </s>\u3000river Ω", "", unicodedata.normalize("NFD", "다리를")]
     for text, ids in zip(texts, made.encode(texts), strict=True):
         assert peer(text).input_ids == [*ids, made.eos]
-        assert peer.decode([*ids, made.eos], skip_special_tokens=True) == made.decode(ids)
+        assert peer.decode([*ids, made.eos], skip_special_tokens=True).strip() == made.decode(ids)
 
 
 def test_another_vocabulary_has_another_fingerprint(made, sentences):

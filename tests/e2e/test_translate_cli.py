@@ -52,8 +52,10 @@ def test_every_option_of_a_search_reaches_it(
     values = {"beam": 7, "n_best": 3, "penalty": "gnmt", "min_length": 2, "max_length": 11, "top_p": 0.5}
     value = True if default is False else values.get(field, 2)
     flag = f"--{field.replace('_', '-')}"
-    shell.goes_on("translate", good, texts, flag, *([] if value is True else [str(value)]), "--device", "cpu")
-    assert asked[0].options == dataclasses.replace(SearchOptions(), **{field: value})
+    draws = ["--sample"] if field in ("temperature", "top_k", "top_p") else []
+    shell.goes_on("translate", good, texts, flag, *([] if value is True else [str(value)]), *draws, "--device", "cpu")
+    drawn = {"sample": True} if draws else {}
+    assert asked[0].options == dataclasses.replace(SearchOptions(), **drawn, **{field: value})
 
 
 def test_the_help_has_the_commands_flags(shell: "Shell"):

@@ -225,7 +225,7 @@ def test_greedy_search_is_what_a_plain_loop_writes(
         assert tuple(written[1:-1]) == hypothesis.ids
 
 
-def test_the_folders_settings_can_be_others(tmp_path: Path):
-    save_transformer(ours(), tmp_path, generation={"num_beams": 3, "no_repeat_ngram_size": 2})
+def test_the_folder_says_what_is_never_written(tmp_path: Path):
+    save_transformer(ours(), tmp_path, never=(3,))
     config = transformers.GenerationConfig.from_pretrained(tmp_path)
-    assert (config.num_beams, config.no_repeat_ngram_size, config.decoder_start_token_id) == (3, 2, 1)
+    assert config.suppress_tokens == [0, 1, 3]

@@ -110,6 +110,12 @@ def test_each_sentence_keeps_to_its_own_limit(theirs: Translator):
     assert theirs.searcher.search([], options) == []
 
 
+def test_a_prefix_is_written_whole_however_short_the_source(ours: Translator, theirs: Translator):
+    prefix = "일 이 삼 사 오 육 칠 팔 구 일 이 삼 사"
+    for one in (ours, theirs):
+        assert one.translate("one", prefix=prefix, max_ratio=0.1).text.startswith(prefix)
+
+
 def test_draws_are_bold_and_never_marks(theirs: Translator):
     (drawn,) = theirs.n_best(["one two"], sample=True, n_best=61, temperature=9.0)
     pieces = {piece for one in drawn for piece in one.pieces}

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from heedful.decode import Limits, Marks, Recorder, SearchOptions, Task, search
 from heedful.models.transformer import Transformer, TransformerConfig, initialise
-from heedful.predict.recorded import MOST_RECORDINGS, RecordedSteps
+from heedful.predict.recorded import RecordedSteps, _bytes
 
 V, B, S = 31, 13, 41
 DEVICES = [
@@ -87,10 +87,12 @@ def test_recordings_are_few_and_do_not_pile_up(model: Transformer):
         source = torch.full((3, length), 5)
         steps.start(model.encode(source, torch.ones(3, length, dtype=torch.bool)), 2)
     assert len(steps.recordings) == 3  # sources of up to 16, 32 and 48 tokens
-    for beams in range(2, MOST_RECORDINGS + 9):
+    steps.most = 3 * max(_bytes(model, shape) for shape in steps.recordings)
+    for beams in range(2, 40):
         memory = model.encode(torch.full((1, 3), 5), torch.ones(1, 3, dtype=torch.bool))
-        steps.start(memory, beams)
-    assert len(steps.recordings) <= MOST_RECORDINGS
+        under = steps.start(memory, beams)
+        assert next(reversed(steps.recordings)) == under.shape
+        assert len(steps.recordings) == 2 or sum(_bytes(model, one) for one in steps.recordings) <= steps.most
 
 
 @torch.inference_mode()

@@ -6,6 +6,7 @@ import torch
 
 from heedful.data.bitext import Marks
 from heedful.decode import SearchOptions
+from heedful.errors import UserError
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.predict import searching
@@ -147,6 +148,26 @@ def test_coverage_counts_real_tokens_alone():
     table = made.align([(short, alone.ids)])[0]
     missed = np.log(np.minimum(table.sum(0), 1.0)).sum()
     assert alone.score == pytest.approx(alone.log_prob / (len(alone.ids) + 1) + 0.5 * missed, abs=1e-5)
+
+
+@kinds
+def test_scores_are_the_same_a_few_rows_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch):
+    made = searcher(kind)
+    pairs = list(zip(sentences(11, 1), sentences(11, 2), strict=True))
+    whole = made.score(pairs)
+    monkeypatch.setattr(searching, "SCORED_ROWS", 5)
+    for one, other in zip(whole, made.score(pairs), strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_a_gpu_without_enough_memory_is_told_of(monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    made = searcher("transformer")
+    monkeypatch.setattr(made, "_batch", full)
+    with pytest.raises(UserError, match="the GPU's memory is too small for this; use a smaller --beam"):
+        made.search([Sentence([5])], SearchOptions())
 
 
 def test_nothing_is_answered_with_nothing():

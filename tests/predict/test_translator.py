@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import heedful
 from heedful.data import subwords
+from heedful.data.parallel import PairExample
 from heedful.errors import UserError
 from heedful.formats.translators import load_translator as load_net
 from heedful.formats.translators import save_translator
@@ -150,6 +151,23 @@ def test_what_can_not_be_asked_is_refused(good: Translator):
     with pytest.raises(UserError, match="the translation is empty, but the source is not"):
         good.score(["one"], [""])
     assert good.score([""], [""])[0].log_prob == 0
+    with pytest.raises(UserError, match=r"^'one' is one text; give a list of texts$"):
+        good.n_best("one")
+    with pytest.raises(UserError, match=r"^'one' is one text; give a list of texts$"):
+        good.score("one", "일")
+    with pytest.raises(UserError, match=r"^5 is neither a text nor a list of them$"):
+        good.translate(5)
+
+
+def test_draws_differ_from_text_to_text_and_follow_the_seed(good: Translator):
+    options = heedful.SearchOptions(sample=True, temperature=9.0, max_length=7)
+    texts = ["one two"] * 19
+    reader, again = (good.reader(options) for _ in range(2))
+    asked = [PairExample("", text, None) for text in texts]
+    first, second = (reader.answer(reader.prepare(asked)) for _ in range(2))  # two chunks of one stream
+    assert again.answer(again.prepare(asked)) == first
+    assert len({best[0].text for best in first}) > 10
+    assert first != second
 
 
 def test_where_nothing_is_found_there_is_nothing(good: Translator):

@@ -13,7 +13,7 @@ from heedful.models.transformer import SHARES, Transformer, TransformerConfig
 from heedful.tasks.term import Term
 from heedful.tasks.translation import translation_terms
 from heedful.train import replay_pairs
-from heedful.train.replay_pairs import MOST_SHAPES, PairReplay
+from heedful.train.replay_pairs import MOST_LENGTH, MOST_TOKENS, PairReplay
 
 ON_CPU = pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -143,27 +143,24 @@ def test_a_step_of_the_optimizer_is_seen_by_the_next_replay(device: torch.device
 
 
 @ON_CPU
-def test_shapes_beyond_those_that_are_kept_are_for_somebody_else(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(replay_pairs, "MOST_SHAPES", 2)
-    replay = PairReplay(model(device), 0.1, 0.0, torch.float32)
-    by_shape = {batch.source.shape: batch for batch in batches(17)}
-    first, second, third = list(by_shape.values())[:3]
-    assert replay.terms(first) is not None
-    assert replay.terms(second) is not None
-    assert replay.terms(third) is None
-    assert replay.terms(first) is not None
-    assert len(replay.recorded) == 2
+def test_long_and_large_batches_are_for_somebody_else(device: torch.device, monkeypatch: pytest.MonkeyPatch):
+    batch = batches(17)[0]
+    for name, most in (("MOST_LENGTH", batch.source.shape[1]), ("MOST_TOKENS", batch.source.size)):
+        usual = getattr(replay_pairs, name)
+        for less, expected in ((0, True), (1, False)):
+            monkeypatch.setattr(replay_pairs, name, most - less)
+            replay = PairReplay(model(device), 0.1, 0.0, torch.float32)
+            assert (replay.terms(batch) is not None) == expected
+        monkeypatch.setattr(replay_pairs, name, usual)
+    assert PairReplay(model(device), 0.1, 2.0, torch.float32).most == MOST_TOKENS // 2  # they are read twice
 
 
-def test_all_lengths_up_to_two_hundred_are_kept():
-    room = 4096
-    rows = [np.full(length, 5) for length in range(201)]
+def test_few_shapes_are_recorded():
+    rows = [np.full(length, 5) for length in range(MOST_LENGTH)]
     made = Bitext(
-        pairs=lambda _: Pairs(rows, rows), marks=Marks(PAD, SOS, EOS), batch_tokens=room, seed=1, whole=True
+        pairs=lambda _: Pairs(rows, rows), marks=Marks(PAD, SOS, EOS), batch_tokens=4096, seed=1, whole=True
     )
-    assert len({batch.source.shape for batch in made.once(Pairs(rows, rows))}) <= MOST_SHAPES
+    assert len({batch.source.shape for batch in made.once(Pairs(rows, rows))}) == 16
 
 
 @needs_gpu

@@ -57,6 +57,7 @@ def translate(
         out: Where the translations go (standard output by default).
         beam: Hypotheses that are followed at once; 1 always takes the most probable token.
         n_best: Translations of each text, at most as many as beams; a line each, with the text's number and the rank.
+            One text may come twice, written in other pieces.
         alignments: Which word of the text each word of the translation looked at most: 0-0 1-2, counted from 0.
         score: What translations are compared by: the log-probability after the penalties.
         json: One JSON object a text, with everything that is known.

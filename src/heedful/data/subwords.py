@@ -68,7 +68,7 @@ class Subwords:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens are left out."""
-        return self.backend.decode(ids, skip_special_tokens=True)
+        return self.backend.decode(ids, skip_special_tokens=True).strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The pieces of ids as they are written, special tokens too."""

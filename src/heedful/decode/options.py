@@ -10,6 +10,7 @@ SLACK = 10
 """Tokens that a target may have beyond its share of the source's, so that short ones have room."""
 MOST_PENALTY = 10
 """The largest exponent of a length: a thousand tokens to a higher power are beyond a float."""
+MOST_RATIO = 1000
 LEAST_TEMPERATURE = 0.001
 """Log-probabilities divided by less are beyond a float, too."""
 
@@ -71,6 +72,9 @@ class SearchOptions:
         for name in ("coverage_penalty", "min_length", "min_ratio", "block_ngrams", "top_k"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} {getattr(self, name)} must not be negative")
+        for name, most in (("min_ratio", MOST_RATIO), ("max_ratio", MOST_RATIO), ("coverage_penalty", MOST_PENALTY)):
+            if getattr(self, name) > most:
+                raise UserError(f"{name} {getattr(self, name)} must be at most {most}")
         if not self.max_ratio > 0:
             raise UserError(f"max_ratio {self.max_ratio} must be above 0")
         if self.max_length is not None and self.max_length < 1:
@@ -86,6 +90,9 @@ class SearchOptions:
             raise UserError(f"{least}; top_k 1 always takes the most probable")
         if not 0 < self.top_p <= 1:
             raise UserError(f"top_p {self.top_p} must be above 0 and at most 1")
+        for name, value in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+            if not self.sample and getattr(self, name) != value:
+                raise UserError(f"{name} is for draws; ask for those too (--sample), or leave it out")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
 

@@ -52,7 +52,7 @@ class Hypothesis(NamedTuple):
 
     ids: tuple[int, ...]
     log_prob: float
-    """Of all its tokens and its end together."""
+    """Of all its tokens and its end together; of repeated ones as the penalty on them leaves it."""
     score: float
     """What hypotheses are compared by: the log-probability after the penalties."""
 
@@ -305,7 +305,8 @@ def _choose(beams: _Beams, log_probs: Tensor, weights: Tensor | None, options: S
 def _draw(beams: _Beams, log_probs: Tensor, options: SearchOptions, generator: torch.Generator) -> None:
     """One step of sampling: every beam draws for itself, until it draws the end."""
     chances = most_probable(log_probs / options.temperature, options.top_k, options.top_p).softmax(-1)
-    tokens = torch.multinomial(chances.flatten(0, 1), 1, generator=generator).view(beams.last.shape)
+    # The first of so many clocks to ring, each as fast as its token is probable; no GPU waits for the host here.
+    tokens = (chances / torch.empty_like(chances).exponential_(generator=generator)).argmax(-1)
     open_beams = beams.sums > NEVER
     sums = beams.sums + log_probs.gather(-1, tokens[..., None])[..., 0]
     ending = (tokens == beams.eos) & open_beams

@@ -8,7 +8,7 @@ only this file opens.
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,10 @@ NEAR = 2e-3
 """How far a stored table of positions may be from the sinusoids; half precision rounds that much."""
 
 
-def save_transformer(model: Transformer, folder: str | Path, *, generation: Mapping[str, Any] | None = None) -> None:
+def save_transformer(model: Transformer, folder: str | Path, *, never: Sequence[int] = ()) -> None:
     """Write `config.json`, `generation_config.json` and `model.safetensors`, the last when the others are there.
 
-    `generation` is how transformers' `generate` searches where that differs from how we do.
+    `never` is what `generate` should not write, besides padding and the start.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def save_transformer(model: Transformer, folder: str | Path, *, generation: Mapp
         positions = model.positions.index_select(1, _order(config.dim).to(model.positions.device))
         weights |= {f"model.{side}.embed_positions.weight": positions.clone() for side in ("encoder", "decoder")}
     write_document(folder / "config.json", document)
-    write_document(folder / "generation_config.json", _generation(config) | dict(generation or {}))
+    write_document(folder / "generation_config.json", _generation(config, never))
     write_weights(folder, weights)
 
 
@@ -193,7 +193,7 @@ def _model_type(config: TransformerConfig) -> str:
     return "pegasus" if config.pre_norm else "marian"
 
 
-def _generation(config: TransformerConfig) -> dict[str, Any]:
+def _generation(config: TransformerConfig, never: Sequence[int]) -> dict[str, Any]:
     """What makes transformers search as we do: five beams, the mean score of a token, nothing given up early.
 
     Its lengths count the start and the end, and it searches to the last step that could still matter.
@@ -207,7 +207,7 @@ def _generation(config: TransformerConfig) -> dict[str, Any]:
         "eos_token_id": config.eos,
         "forced_eos_token_id": config.eos,
         "pad_token_id": config.pad,
-        "suppress_tokens": sorted({config.pad, config.sos}),
+        "suppress_tokens": sorted({config.pad, config.sos, *never}),
     }
 
 

@@ -29,9 +29,9 @@ def load_translator(folder: str | Path) -> Transformer | Rnn:
     return LOADERS[kind](folder)
 
 
-def save_translator(model: Transformer | Rnn, folder: str | Path) -> None:
-    """Write a model that translates."""
+def save_translator(model: Transformer | Rnn, folder: str | Path, *, unk: int | None = None) -> None:
+    """Write a model that translates; `unk` is what stands for unknown characters, which nobody should write."""
     if isinstance(model, Rnn):
         save_rnn(model, folder)
     else:
-        marian.save_transformer(model, folder)
+        marian.save_transformer(model, folder, never=() if unk is None else (unk,))

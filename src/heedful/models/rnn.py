@@ -52,7 +52,7 @@ class RnnConfig:
     input_feeding: bool = True
     """Whether a step also reads what the last one joined (Luong et al. 2015, section 3.3)."""
     max_length: int = 512
-    """The longest source that score location knows; no other score has a limit."""
+    """The longest source. Score location has a weight for each position; to the others it is a limit alone."""
     init_range: float = 0.1
     """All parameters start between minus and plus this."""
     pad: int = 0

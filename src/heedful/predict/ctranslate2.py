@@ -97,9 +97,13 @@ class CTranslate2Searcher:
         """The best hypotheses for each sentence."""
         refuse(options)
         if options.sample and options.top_k == 1:  # which ctranslate2 draws but once
-            alone = self.search(sentences, replace(options, sample=False, beam=1, n_best=1))
+            alone = self.search(
+                sentences, replace(options, sample=False, beam=1, n_best=1, temperature=1.0, top_k=0, top_p=1.0)
+            )
             return [best * options.n_best for best in alone]
-        limits = [options.limits(len(one.ids) + 1, self.longest) for one in sentences]
+        asked = [options.limits(len(one.ids) + 1, self.longest) for one in sentences]
+        # A prefix is written whole, even where it is longer than the source would allow.
+        limits = [(few, max(most, len(one.prefix))) for (few, most), one in zip(asked, sentences, strict=True)]
         found = self._search(sentences, max(limits, default=(0, 0)), options)
         # A call has one limit for all: who went beyond its own is asked again, together with its likes.
         beyond: dict[tuple[int, int], list[int]] = {}

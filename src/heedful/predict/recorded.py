@@ -20,8 +20,8 @@ from heedful.nn.attention import KeyValue
 from heedful.nn.layers import Moment
 
 SOURCE_STEP = 16
-MOST_RECORDINGS = 32
-"""Kept at a time: each has buffers of its own."""
+MOST_SHARE = 0.25
+"""Of a GPU's memory: buffers of all recordings together. The least recently used are forgotten first."""
 
 
 class Shape(NamedTuple):
@@ -97,11 +97,11 @@ class RecordedSteps:
         self.model = model
         self.recordings: dict[Shape, _Recording] = {}
         self.pool = torch.cuda.graph_pool_handle() if model.positions.is_cuda else None
+        memory = torch.cuda.get_device_properties().total_memory if model.positions.is_cuda else 16 << 30
+        self.most = MOST_SHARE * memory
 
     def start(self, memory: Memory, beams: int) -> Under:
         """What `step` begins with."""
-        if len(self.recordings) >= MOST_RECORDINGS:
-            self.recordings.clear()
         sentences, source = memory.mask.shape
         shape = Shape(rounded(sentences), beams, -(-source // SOURCE_STEP) * SOURCE_STEP, ROOM)
         recording = self._recording(shape)
@@ -159,6 +159,20 @@ class RecordedSteps:
         return under._replace(shape=shape, sentences=count)
 
     def _recording(self, shape: Shape) -> _Recording:
-        if shape not in self.recordings:
-            self.recordings[shape] = _Recording(self.model, shape, self.pool)
-        return self.recordings[shape]
+        found = self.recordings.pop(shape, None)
+        if found is None:
+            needed = _bytes(self.model, shape)
+            while self.recordings and needed + sum(_bytes(self.model, one) for one in self.recordings) > self.most:
+                if len(self.recordings) == 1:  # from which a batch may be about to move
+                    break
+                del self.recordings[next(iter(self.recordings))]
+            found = _Recording(self.model, shape, self.pool)
+        self.recordings[shape] = found  # the latest is the last
+        return found
+
+
+def _bytes(model: Transformer, shape: Shape) -> int:
+    """What a recording's buffers take."""
+    rows, config = shape.sentences * shape.beams, model.config
+    numbers = 2 * config.decoder_layers * config.dim * (shape.sentences * shape.source + rows * shape.room)
+    return 4 * (numbers + rows * config.target_size)

@@ -8,6 +8,7 @@ Shapes: B sentences, S source length, T target length.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from heedful.data.bitext import Marks
 from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, rounded, search
 from heedful.decode import Marks as SearchMarks
+from heedful.errors import UserError
 from heedful.models.transformer import Transformer
 from heedful.predict.engine import by_length
 from heedful.predict.packed import packed
@@ -27,11 +29,17 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
 """The most source tokens of a batch, padding included, for each of its beams."""
 
 
+SCORED_ROWS = 1024
+"""Tokens whose whole vocabulary is scored at once, where only the given token counts."""
+
+
 class Sentence(NamedTuple):
     """A source to translate, as ids without marks, and how its target must begin."""
 
     ids: Sequence[int]
     prefix: Sequence[int] = ()
+    number: int = 0
+    """Which of all sentences this is: what is drawn for it depends on that."""
 
 
 class Searcher(Protocol):
@@ -74,9 +82,9 @@ class TorchSearcher:
         """The best hypotheses for each sentence."""
         found: list[list[Hypothesis]] = [[] for _ in sentences]
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"]) // options.width
-        with self._resting():
+        with self._resting(), _enough_memory():
             for chosen in by_length([len(one.ids) + 1 for one in sentences], room, padded=True):
-                answers = self._batch([sentences[number] for number in chosen], options)
+                answers = self._batch([sentences[number] for number in chosen], _drawn(options, sentences[chosen[0]]))
                 for number, answer in zip(chosen, answers, strict=True):
                     found[number] = answer
         return found
@@ -103,9 +111,8 @@ class TorchSearcher:
         """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""
 
         def run(source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
-            each = [model(source, mask, target[:, :-1]).float().log_softmax(-1) for model in self.models]
-            log_probs = torch.stack(each).logsumexp(0) - math.log(len(each))
-            return log_probs.gather(-1, target[:, 1:, None])[..., 0]
+            each = [_log_probs(model, source, mask, target) for model in self.models]
+            return torch.stack(each).logsumexp(0) - math.log(len(each))
 
         return [row[: len(pair[1]) + 1] for row, pair in zip(self._each(pairs, run), pairs, strict=True)]
 
@@ -124,7 +131,7 @@ class TorchSearcher:
         found: list[np.ndarray] = [np.empty(0)] * len(pairs)
         _, sos, eos = self.marks
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        with self._resting():
+        with self._resting(), _enough_memory():
             for chosen in by_length([max(map(len, pair)) + 2 for pair in pairs], room, padded=True):
                 source, mask = self._rectangle([[*pairs[number][0], eos] for number in chosen])
                 target, _ = self._rectangle([[sos, *pairs[number][1], eos] for number in chosen])
@@ -149,6 +156,31 @@ class TorchSearcher:
             model.eval()
         with torch.inference_mode():
             yield
+
+
+@contextmanager
+def _enough_memory() -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise UserError("the GPU's memory is too small for this; use a smaller --beam, or the device cpu") from None
+
+
+def _drawn(options: SearchOptions, first: Sentence) -> SearchOptions:
+    """Other draws for every batch, named by its first sentence."""
+    if not options.sample:
+        return options
+    seed = np.random.SeedSequence([options.seed, first.number]).generate_state(1, np.uint64)[0]
+    return replace(options, seed=int(seed >> 1))
+
+
+def _log_probs(model: Translating, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+    """Of each token of a target but its start: (B, T + 1) -> (B, T). The vocabulary is scored a few rows at once."""
+    states = model.states(source, mask, target[:, :-1])  # (B, T, D)
+    chosen = target[:, 1:]
+    parts = zip(states.flatten(0, 1).split(SCORED_ROWS), chosen.flatten().split(SCORED_ROWS), strict=True)
+    found = [model.output(rows).float().log_softmax(-1).gather(-1, ids[:, None])[:, 0] for rows, ids in parts]
+    return torch.cat(found).view_as(chosen)
 
 
 def _steps(model: Translating, device: torch.device, learning: bool) -> Translating | RecordedSteps:

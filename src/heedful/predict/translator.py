@@ -48,7 +48,7 @@ class Translation(NamedTuple):
 
     text: str
     score: float
-    """What translations are compared by: the log-probability divided by the length penalty."""
+    """What translations are compared by: the log-probability after the penalties."""
     log_prob: float
     pieces: list[str]
     alignment: Alignment | None = None
@@ -86,6 +86,7 @@ class TranslationReader:
         self.truncate = truncate
         self.prefix = translator.prefix(prefix, options)
         self.cut = 0
+        self.seen = 0
         self.unknown: dict[str, None] = {}
         """Characters that the model has never seen, in the order in which they came."""
 
@@ -103,7 +104,8 @@ class TranslationReader:
             self.cut += 1
         if self.translator.source.unk in ids:
             self.unknown |= dict.fromkeys(self.translator.source.unknown(example.source))
-        return Asked(Sentence(ids, self.prefix), example.source)
+        self.seen += 1
+        return Asked(Sentence(ids, self.prefix, self.seen), example.source)
 
     def answer(self, prepared: Sequence[Asked]) -> list[list[Translation]]:
         """The best translations of each, the best first."""
@@ -196,6 +198,8 @@ class Translator:
         align: which pieces of the source each piece looked at, as `alignment`;
         truncate: cut texts that are too long, where else they are an error.
         """
+        if not isinstance(texts, (str, Sequence)):
+            raise UserError(f"{texts!r:.60} is neither a text nor a list of them")
         found = self.n_best([texts] if isinstance(texts, str) else texts, **options)
         return found[0][0] if isinstance(texts, str) else [best[0] for best in found]
 
@@ -210,6 +214,7 @@ class Translator:
         **search: Any,
     ) -> list[list[Translation]]:
         """The best translations of each text; `search` are the fields of `SearchOptions`: beam, n_best, …"""
+        _several(texts)
         if options is None:
             unknown = set(search) - {field.name for field in fields(SearchOptions)}
             if unknown:
@@ -236,6 +241,8 @@ class Translator:
         self, sources: Sequence[str], targets: Sequence[str], *, align: bool = False, truncate: bool = False
     ) -> list[Translation]:
         """How probable given translations are: `log_prob`, and `score`, the mean of their tokens and ends."""
+        _several(sources)
+        _several(targets)
         if len(sources) != len(targets):
             raise UserError(f"{len(sources):,} sources but {len(targets):,} translations; give one for each")
         reader = self.given(align=align, truncate=truncate)
@@ -302,6 +309,11 @@ def _text(text: Any) -> str:
     if not isinstance(text, str):
         raise UserError(f"{text!r:.60} is not a text; give a text, or a list of them")
     return " ".join(text.split())
+
+
+def _several(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise UserError(f"{_short(texts)} is one text; give a list of texts")
 
 
 def _short(text: str, most: int = 60) -> str:

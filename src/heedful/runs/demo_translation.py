@@ -69,7 +69,7 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
         say(f"  It had {steps:,} steps to learn; leave --steps out to give it the usual {usual.run.steps:,}.")
     say(f"  It knows numbers up to {LARGEST:,} only: none that it learned from was larger.")
     say("")
-    say("Its three best translations of each, and how probable it takes them for:")
+    say("Its three best translations of each, by probability for their length, and how probable it takes them for:")
     found = translator.n_best([numbers.english(number) for number in SHOWN], align=True, options=SEARCH)
     for number, best in zip(SHOWN, found, strict=True):
         say(f"  {number:,}: {numbers.english(number)}")

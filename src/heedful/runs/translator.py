@@ -153,7 +153,7 @@ def _train(
     recipe, out, model = options.settings, options.out, judge.model
     folder, learning, plan = out / "checkpoints", recipe.learning, make_plan(recipe)
     replay = None
-    if compute.device.type == "cuda" and isinstance(model, Transformer):
+    if compute.device.type == "cuda" and isinstance(model, Transformer) and learning.accumulation == 1:
         replay = PairReplay(model, learning.label_smoothing, learning.agreement, compute.dtype)
     data = Bitext(
         pairs=material.pairs,
@@ -224,11 +224,13 @@ def _train(
     bleu, averaged = judge.settle()
     result = {"metric": "bleu", "averaged": averaged, "examples": len(judge.examples), "scores": {"bleu": bleu}}
     write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
-    save_translator(model, out)
+    save_translator(model, out, unk=material.target.unk)
     shutil.rmtree(folder, ignore_errors=True)
     states = f"step {averaged[0]}" if len(averaged) == 1 else f"the mean of steps {', '.join(map(str, averaged))}"
     log.note(f"in the end, {states}, greedily on the dev set: {describe({'bleu': bleu})}")
     log.note(f"saved {out}")
+    if material.target is not material.source:
+        log.note("in transformers, AutoTokenizer reads with it; what it writes is decoded with " + TARGET_FILE)
     return {"bleu": bleu}
 
 

@@ -75,7 +75,7 @@ class TranslatorJudge:
         return {"bleu": bleu}, found
 
     def settle(self) -> tuple[float, list[int]]:
-        """Give the model the mean of the states that were kept, or the best of them if that is better.
+        """Give the model the mean of the states that were kept; of the best ones, or the very best if that is better.
 
         Its BLEU, and the steps after which those states were.
         """
@@ -86,7 +86,7 @@ class TranslatorJudge:
         self.model.load_state_dict(mean)
         bleu = self.bleu(self.translations())
         top, step, state = max(self.kept, key=lambda one: one[:2])
-        if top > bleu:
+        if self.learning.average_of == "best" and top > bleu:
             self.model.load_state_dict(state)
             return top, [step]
         return bleu, [step for _, step, _ in self.kept]

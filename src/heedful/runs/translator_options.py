@@ -21,6 +21,9 @@ WARMUP = 0.1
 DROPOUTS = {"tiny": 0.3, "small": 0.3, "base": 0.1, "big": 0.3}
 """As published, for small and for large data."""
 
+TRANSFORMER_ONLY = ("pre_norm", "attention_dropout")
+RNN_ONLY = ("score", "cell", "bidirectional", "input_feeding")
+
 Names = Annotated[UseAppendAction[tuple[str, ...]], optional(metavar="FILE|COLUMN")]
 
 
@@ -125,7 +128,7 @@ class TranslatorLearningPart:
     patience: int = 0
     """Stop after so many evaluations without a better BLEU; 0 never stops early."""
     average: int = 5
-    """Checkpoints whose mean is the result; 1 takes the best."""
+    """States whose mean is the result, unless the best of the best has a better BLEU alone."""
     average_of: Literal["best", "last"] = "best"
     """Which: those with the best BLEU, or the last."""
 
@@ -212,6 +215,11 @@ def check(recipe: TranslatorRecipe) -> None:
         raise UserError("with TRAIN, --source and --target each name one column; give each of them once")
     if len(recipe.dev) > 2:
         raise UserError(f"--dev takes a table, or a source and a target file, not {len(recipe.dev)} files")
+    model, plain = recipe.model, TranslatorModelPart()
+    foreign = TRANSFORMER_ONLY if model.model == "rnn" else RNN_ONLY
+    if given := [name for name in foreign if getattr(model, name) != getattr(plain, name)]:
+        flag = given[0].replace("_", "-")
+        raise UserError(f"--{flag} says nothing to --model {model.model}; leave it out")
     if recipe.model.share == "all" and not recipe.vocabulary.joint:
         raise UserError(
             "--share all needs one vocabulary for both languages; leave out --no-joint or use --share output"

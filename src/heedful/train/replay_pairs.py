@@ -16,8 +16,11 @@ from heedful.tasks.term import Term
 from heedful.tasks.translation import objective, twice
 from heedful.train.replay import record
 
-MOST_SHAPES = 24
-"""Recordings to keep: each holds memory of its own. Batches of other shapes are for somebody else."""
+MOST_TOKENS = 16384
+"""Larger batches keep a GPU busy by themselves, and their recordings would take much memory."""
+MOST_LENGTH = 128
+"""Of a batch that is recorded: those are few. Which batches are is a matter of their shape alone, so that a resumed
+run does the same."""
 
 
 class _Layers(nn.Module):
@@ -42,12 +45,16 @@ class _Layers(nn.Module):
 
 
 class PairReplay:
-    """The terms of batches of fixed shapes by replaying; None for shapes beyond those that are kept."""
+    """The terms of small batches by replaying; None for other batches, which are for somebody else.
+
+    A step is one batch: gradients lie where the recording put them, and its next replay writes over them.
+    """
 
     def __init__(self, model: Transformer, smoothing: float, agreement: float, dtype: torch.dtype) -> None:
         self.model = model
         self.smoothing = smoothing
         self.agreement = agreement
+        self.most = MOST_TOKENS // 2 if agreement else MOST_TOKENS  # agreeing pairs are read twice
         self.dtype = dtype
         self.recorded: dict[tuple[int, ...], Callable[..., tuple[Tensor, Tensor]]] = {}
         self.pool = torch.cuda.graph_pool_handle()
@@ -56,7 +63,7 @@ class PairReplay:
     def terms(self, batch: PairBatch) -> dict[str, Term] | None:
         """As `tasks.translation.translation_terms`."""
         shape = (*batch.source.shape, *batch.target.shape)
-        if shape not in self.recorded and len(self.recorded) == MOST_SHAPES:
+        if max(batch.source.shape[1], batch.target.shape[1] - 1) > MOST_LENGTH or batch.source.size > self.most:
             return None
         read = twice(batch) if self.agreement else batch
         source, target = on_device(read.source, self.device), on_device(read.target, self.device)

@@ -2,11 +2,13 @@
 
     python -m bench.translate [--device cuda] [--dtypes fp32 bf16] [--batches 1 64] [--beams 4] [--sides …]
     python -m bench.translate --model FOLDER --texts FILE [--steps 0]
+    python -m bench.translate --engine FOLDER --texts FILE
 
 Without a model, one of size base with random weights is made. It would never know when to end, hence every side
 decodes just as many steps; `--steps 0` lets a trained model end by itself. All sides read the same texts in turns,
 sorted by length, after a round that does not count. From text to text is timed, loading is not; ctranslate2, which
-knows no text, is given tokens. Batch 0 is the size that is best for generate on part of the texts.
+knows no text, is given tokens. Batch 0 is the size that is best for generate on part of the texts. `--engine` takes a
+translator of ours that was exported, and compares `--engine ctranslate2` with ctranslate2 itself, text to text.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import tokenizers
 import torch
 import transformers
 
+import heedful
 from heedful.data.bitext import Marks
 from heedful.decode import SearchOptions
 from heedful.formats.marian import load_transformer
@@ -53,7 +56,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=["generate", "ours"])
+    parser.add_argument("--engine", type=Path, help="a translator with an export for ctranslate2")
     arguments = parser.parse_args()
+    if arguments.engine:
+        engine(
+            arguments.engine, arguments.texts.read_text(encoding="utf-8").splitlines()[: arguments.count], arguments
+        )
+        return
     with tempfile.TemporaryDirectory() as scratch:
         model = arguments.model or random_marian(Path(scratch) / "marian")
         if arguments.texts:
@@ -93,6 +102,40 @@ def compare(model: Path, texts: list[str], dtype: str, batch: int, arguments: ar
         print(f"| {side} | {a_step} | {tokens / seconds:,.0f} | {tokens / seconds / base:.2f} |", flush=True)
     for side, why in refused.items():
         print(f"| {side} | {why} | | |", flush=True)
+
+
+def engine(folder: Path, texts: list[str], arguments: argparse.Namespace) -> None:
+    """`--engine ctranslate2` beside ctranslate2 itself, asked for the same."""
+    translator = heedful.load(folder, "cpu", engine="ctranslate2")
+    searcher = translator.searcher
+    steps = arguments.steps
+    options = SearchOptions(beam=arguments.beams, min_length=steps, max_length=steps, max_ratio=1000.0)
+
+    def bare() -> list[str]:
+        pieces = [translator.source.pieces(ids) for ids in translator.source.encode(texts)]
+        found = searcher.translator.translate_batch(
+            pieces,
+            beam_size=arguments.beams,
+            min_decoding_length=steps,
+            max_decoding_length=steps,
+            suppress_sequences=searcher.never,
+            **searcher.batching,
+        )
+        known = searcher.target_ids
+        return [translator.target.decode([known[piece] for piece in one.hypotheses[0]]) for one in found]
+
+    def asked() -> list[str]:
+        return [one.text for one in translator.translate(texts, options=options)]
+
+    seconds: dict[Callable[[], list[str]], list[float]] = {bare: [], asked: []}
+    for _ in range(arguments.rounds + 1):
+        for side, times in seconds.items():
+            begun = time.perf_counter()
+            side()
+            times.append(time.perf_counter() - begun)
+    print(f"{len(texts)} texts, beam {arguments.beams}; the same answers: {bare() == asked()}")
+    ours, theirs = (statistics.median(seconds[side][1:]) for side in (asked, bare))
+    print(f"bare ctranslate2 {theirs:.2f} s, --engine ctranslate2 {ours:.2f} s, ratio {ours / theirs:.3f}")
 
 
 def best_batch(model: Path, texts: list[str], **asked: Any) -> int:

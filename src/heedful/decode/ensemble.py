@@ -2,24 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-
-class Steps(Protocol):
-    """A model that writes token by token; the state is its own business. B sentences, K beams, V vocabulary."""
-
-    def step(
-        self, state: Any, tokens: Tensor, parents: Tensor | None = None, explain: bool = False, /
-    ) -> tuple[Tensor, Any, Tensor | None]:
-        """Beams' last tokens (B, K) and the old beams they continue -> scores (B, K, V), state, weights (B, K, S)."""
-        ...
-
-    def keep(self, state: Any, sentences: Tensor, /) -> Any:
-        """The state of some of the sentences."""
-        ...
+from heedful.decode.steps import Steps
 
 
 class Ensemble:

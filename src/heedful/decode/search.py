@@ -11,114 +11,23 @@ Shapes: B sentences, K beams, V vocabulary, S source length, T most tokens of an
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from heedful.decode.beams import Beams, Hypothesis, Limits, Marks, Task, begin
 from heedful.decode.best import best
 from heedful.decode.constraints import NEVER, block_ngrams, most_probable, only, penalise_repetition
-from heedful.decode.ensemble import Steps
 from heedful.decode.options import SearchOptions
 from heedful.decode.recorder import Recorder
+from heedful.decode.steps import Steps
 
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
 """Steps between two looks at which sentences are done."""
-ROOM = 32
-"""What the room for tokens is a multiple of."""
 LEAVE_FROM = 8
 """Done sentences leave when they are at least one in so many."""
-
-
-class Marks(NamedTuple):
-    """The ids with a meaning to the search."""
-
-    sos: int
-    eos: int
-    never: tuple[int, ...] = ()
-    """What is never written."""
-
-
-class Limits(NamedTuple):
-    """Fewest and most tokens of one target, its end not counted."""
-
-    fewest: int
-    most: int
-
-
-class Hypothesis(NamedTuple):
-    """A translation, as ids without start and end."""
-
-    ids: tuple[int, ...]
-    log_prob: float
-    """Of all its tokens and its end together; of repeated ones as the penalty on them leaves it."""
-    score: float
-    """What hypotheses are compared by: the log-probability after the penalties."""
-
-
-class Task(NamedTuple):
-    """A batch of sentences to search for."""
-
-    state: Any
-    """What the model's `step` begins with."""
-    limits: Sequence[Limits]
-    prefixes: Sequence[Sequence[int]] | None = None
-    """What each target must begin with."""
-    source_mask: Tensor | None = None
-    """(B, S), True at tokens that should be covered; for the coverage penalty alone."""
-
-
-@dataclass
-class _Beams:
-    """A batch under way. Its tensors are written over in place."""
-
-    state: Any
-    numbers: list[int]
-    """Which of the task's sentences these are; further rows only fill up the batch."""
-    place: Tensor
-    """(1,): how many tokens are written."""
-    sums: Tensor
-    """(B, K): log-probability of each open hypothesis; minus infinity where there is none."""
-    written: Tensor
-    """(B, K, T)."""
-    last: Tensor
-    """(B, K): what `step` reads next."""
-    parents: Tensor | None
-    """(B, K): whom each beam continues; None when each continues itself."""
-    coverage: Tensor | None
-    """(B, K, S): attention that each source token got."""
-    source_mask: Tensor | None
-    fewest: Tensor
-    most: Tensor
-    all_may_end: int
-    """The largest of the fewest, and the smallest of the most: known to the host, which then need not ask."""
-    first_must_end: int
-    eos: int
-    never: Tensor
-    """(X,): what is never written."""
-    prefixes: Tensor
-    """(B, longest prefix), and how long each is."""
-    prefix_lengths: Tensor
-    scores: Tensor
-    """(B, K): of the finished hypotheses, best first; minus infinity where there is none."""
-    log_probs: Tensor
-    finished: Tensor
-    """(B, K, T): their tokens."""
-    lengths: Tensor
-    """(B, K): how many of them."""
-    done: Tensor
-    """(B,)."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that there is once a sentence."""
-        alike = ("state", "place", "never")
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and name not in alike}
-
-    def put(self, **values: Tensor) -> None:
-        """Write values over those that were."""
-        for name, value in values.items():
-            getattr(self, name).copy_(value)
 
 
 @torch.inference_mode()
@@ -141,7 +50,7 @@ def search(
     if not _repeats(task, options):
         recorder = None
     longest = max(limit.most for limit in limits)
-    beams = _held(_begin(task, marks, options, device, longest), recorder, options)
+    beams = _held(begin(task, marks, options, device, longest), recorder, options)
     generator = torch.Generator(device).manual_seed(options.seed) if options.sample else None
     look_every = LOOK_EVERY.get(device.type, 1)
     for length in range(longest + 1):
@@ -164,7 +73,7 @@ def _repeats(task: Task, options: SearchOptions) -> bool:
     return plain and not options.sample and not any(task.prefixes or ())
 
 
-def _held(beams: _Beams, recorder: Recorder | None, options: SearchOptions) -> _Beams:
+def _held(beams: Beams, recorder: Recorder | None, options: SearchOptions) -> Beams:
     """The batch, in the place of an earlier one of the same shape if steps are recorded."""
     if recorder is None:
         return beams
@@ -180,7 +89,7 @@ def _held(beams: _Beams, recorder: Recorder | None, options: SearchOptions) -> _
 
 
 def _turn(
-    beams: _Beams,
+    beams: Beams,
     scores: Tensor,
     weights: Tensor | None,
     length: int,
@@ -204,48 +113,7 @@ def _turn(
         recorder.run((beams.sums.data_ptr(), scores.data_ptr(), scores.shape, options, decided), work)
 
 
-def _begin(task: Task, marks: Marks, options: SearchOptions, device: torch.device, longest: int) -> _Beams:
-    sentences, width, prefixes = len(task.limits), options.width, task.prefixes
-    assert prefixes is not None
-    table = torch.zeros(sentences, max(map(len, prefixes)), dtype=torch.long)
-    for number, prefix in enumerate(prefixes):
-        table[number, : len(prefix)] = torch.tensor(list(prefix), dtype=torch.long)
-    sums = torch.zeros(sentences, width, device=device)
-    if not options.sample:
-        sums[:, 1:] = NEVER  # all beams are still the same one
-    coverage = None
-    if options.coverage_penalty and not options.sample:
-        assert task.source_mask is not None
-        coverage = torch.zeros(sentences, width, task.source_mask.shape[1], device=device)
-    room = -(-(longest + 1) // ROOM) * ROOM
-    tokens = torch.zeros(sentences, width, room, dtype=torch.long, device=device)
-    return _Beams(
-        state=task.state,
-        numbers=list(range(sentences)),
-        place=torch.zeros(1, dtype=torch.long, device=device),
-        sums=sums,
-        written=tokens,
-        last=torch.full((sentences, width), marks.sos, device=device),
-        parents=None if options.sample else torch.zeros(sentences, width, dtype=torch.long, device=device),
-        coverage=coverage,
-        source_mask=None if coverage is None else task.source_mask,
-        fewest=torch.tensor([limit.fewest for limit in task.limits], device=device),
-        most=torch.tensor([limit.most for limit in task.limits], device=device),
-        all_may_end=max(limit.fewest for limit in task.limits),
-        first_must_end=min(limit.most for limit in task.limits),
-        eos=marks.eos,
-        never=torch.tensor(marks.never, dtype=torch.long, device=device),
-        prefixes=table.to(device),
-        prefix_lengths=torch.tensor([len(prefix) for prefix in prefixes], device=device),
-        scores=torch.full((sentences, width), NEVER, device=device),
-        log_probs=torch.full((sentences, width), NEVER, device=device),
-        finished=tokens.clone(),
-        lengths=torch.zeros(sentences, width, dtype=torch.long, device=device),
-        done=torch.zeros(sentences, dtype=torch.bool, device=device),
-    )
-
-
-def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptions) -> Tensor:
+def _allowed(log_probs: Tensor, beams: Beams, length: int, options: SearchOptions) -> Tensor:
     """The log-probabilities of the next token, where it may be written at all. Uses up those given."""
     end = log_probs[..., beams.eos].clone()  # (B, K)
     forced = None
@@ -270,7 +138,7 @@ def _allowed(log_probs: Tensor, beams: _Beams, length: int, options: SearchOptio
     return log_probs
 
 
-def _choose(beams: _Beams, log_probs: Tensor, weights: Tensor | None, options: SearchOptions) -> None:
+def _choose(beams: Beams, log_probs: Tensor, weights: Tensor | None, options: SearchOptions) -> None:
     """One step of beam search: the best continuations go on, those that end are kept beside them."""
     width = options.width
     if beams.coverage is not None:
@@ -302,7 +170,7 @@ def _choose(beams: _Beams, log_probs: Tensor, weights: Tensor | None, options: S
     beams.done |= _settled(beams, options)
 
 
-def _draw(beams: _Beams, log_probs: Tensor, options: SearchOptions, generator: torch.Generator) -> None:
+def _draw(beams: Beams, log_probs: Tensor, options: SearchOptions, generator: torch.Generator) -> None:
     """One step of sampling: every beam draws for itself, until it draws the end."""
     chances = most_probable(log_probs / options.temperature, options.top_k, options.top_p).softmax(-1)
     # The first of so many clocks to ring, each as fast as its token is probable; no GPU waits for the host here.
@@ -317,12 +185,12 @@ def _draw(beams: _Beams, log_probs: Tensor, options: SearchOptions, generator: t
     beams.done |= (beams.sums == NEVER).all(-1)
 
 
-def _write(beams: _Beams) -> None:
+def _write(beams: Beams) -> None:
     beams.written.index_copy_(2, beams.place, beams.last[..., None])
     beams.place += 1
 
 
-def _finish(beams: _Beams, scores: Tensor, sums: Tensor, written: Tensor) -> None:
+def _finish(beams: Beams, scores: Tensor, sums: Tensor, written: Tensor) -> None:
     """Put newly finished hypotheses (those with a score) among the best finished ones."""
     highest, order = torch.cat([beams.scores, scores], 1).topk(scores.shape[1], -1)
     lengths = torch.cat([beams.lengths, beams.place.expand_as(beams.lengths)], 1)
@@ -334,7 +202,7 @@ def _finish(beams: _Beams, scores: Tensor, sums: Tensor, written: Tensor) -> Non
     )
 
 
-def _settled(beams: _Beams, options: SearchOptions) -> Tensor:
+def _settled(beams: Beams, options: SearchOptions) -> Tensor:
     """(B,): whether nothing that is still open can become one of the n best."""
     if options.early or options.beam == 1:
         enough = (beams.scores > NEVER).all(-1)
@@ -353,7 +221,7 @@ def _penalty(length: Any, options: SearchOptions) -> Any:
     return base**options.length_penalty
 
 
-def _covered(beams: _Beams) -> Tensor:
+def _covered(beams: Beams) -> Tensor:
     """(B, K): the sum over the source of log(min(attention it got, 1))."""
     assert beams.coverage is not None
     assert beams.source_mask is not None
@@ -367,8 +235,8 @@ def _of_beams(table: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _leave(
-    steps: Steps, beams: _Beams, options: SearchOptions, found: list[list[Hypothesis]], recorder: Recorder | None
-) -> _Beams:
+    steps: Steps, beams: Beams, options: SearchOptions, found: list[list[Hypothesis]], recorder: Recorder | None
+) -> Beams:
     """Collect the sentences that are done, and go on with the others."""
     done = beams.done.tolist()[: len(beams.numbers)]
     staying = [row for row, over in enumerate(done) if not over]
@@ -393,7 +261,7 @@ def rounded(sentences: int) -> int:
     return 1 << max(0, sentences - 1).bit_length()
 
 
-def _collect(beams: _Beams, rows: Sequence[int], options: SearchOptions, found: list[list[Hypothesis]]) -> None:
+def _collect(beams: Beams, rows: Sequence[int], options: SearchOptions, found: list[list[Hypothesis]]) -> None:
     if not rows:
         return
     scores, log_probs, lengths = (table.tolist() for table in (beams.scores, beams.log_probs, beams.lengths))

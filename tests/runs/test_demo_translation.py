@@ -69,7 +69,7 @@ def test_a_translator_that_has_hardly_learned_is_said_to_be_wrong(
 def test_a_translator_that_was_broken_off_is_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    def broken_off(*_: object) -> None:
+    def broken_off(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -18,15 +18,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from heedful.errors import UserError
+from heedful.models.transformer import SHARES
 from heedful.nn.scores import SCORES, Score
 
 SIZES: dict[str, tuple[int, int]] = {"tiny": (1, 128), "small": (2, 256), "base": (2, 512), "big": (4, 1024)}
 """Layers of each side, and width."""
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
-
-SHARES = ("all", "output", "none")
-"""Which of the three tables are one: source, target and output; target and output; none of them."""
 
 
 @dataclass(frozen=True, kw_only=True)

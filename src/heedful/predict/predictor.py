@@ -18,7 +18,7 @@ from heedful.predict.answers import Answer, Answers
 from heedful.predict.blanks import Blanks, Filler
 from heedful.predict.engine import Engine, Pool, TorchEngine
 from heedful.predict.generation import Generated, generate
-from heedful.predict.reading import Reader
+from heedful.predict.reading import Reader, short
 from heedful.predict.tags import Sentence, Tagged, Tags, sentence
 from heedful.predict.texts import Classes, Classified, Labelled, Labels, Numbers, Regressor, Vectors
 
@@ -103,9 +103,9 @@ class Predictor:
             if not isinstance(one, str) and not (isinstance(one, Sequence) and all(isinstance(w, str) for w in one)):
                 raise UserError(f"{one!r:.60} is neither a text nor a list of words")
         sentences = [
-            sentence(self.tokenizer, one, _short(one))
+            sentence(self.tokenizer, one, short(one))
             if isinstance(one, str)
-            else Sentence(_short(" ".join(one)), tuple(one))
+            else Sentence(short(" ".join(one)), tuple(one))
             for one in given
         ]
         found = _all(reader, sentences)
@@ -243,15 +243,15 @@ class Predictor:
 
 def _example(text: Any) -> TextExample:
     if isinstance(text, str):
-        return TextExample(_short(text), text, None)
+        return TextExample(short(text), text, None)
     if isinstance(text, (tuple, list)) and _is_pair(tuple(text)):
-        return TextExample(_short(text[0]), text[0], text[1])
+        return TextExample(short(text[0]), text[0], text[1])
     raise UserError(f"{text!r:.60} is neither a text nor a pair of texts")
 
 
 def _question(number: int, asked: Any) -> QuestionExample:
     if isinstance(asked, (tuple, list)) and _is_pair(tuple(asked)):
-        return QuestionExample(_short(asked[0]), str(number), asked[0], asked[1], None)
+        return QuestionExample(short(asked[0]), str(number), asked[0], asked[1], None)
     raise UserError(f"{asked!r:.60} is not a question with its context; give (question, context)")
 
 
@@ -266,7 +266,3 @@ def _all(reader: Reader[Any, One, Any], examples: Sequence[Any]) -> list[Any]:
 
 def _training(method: str) -> str:
     return f"train one with `heedful finetune MODEL DATA --task {method} --out FOLDER`"
-
-
-def _short(text: str, most: int = 60) -> str:
-    return repr(text if len(text) <= most else text[: most - 1] + "…")

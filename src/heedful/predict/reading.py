@@ -30,6 +30,11 @@ class Reader(Protocol, Generic[Example, Prepared, Answer]):
         ...
 
 
+def short(text: str, most: int = 60) -> str:
+    """A text as messages show it, in quotes."""
+    return repr(text if len(text) <= most else text[: most - 1] + "…")
+
+
 def answers(
     reader: Reader[Example, Prepared, Answer], items: Iterable[Example | Flaw], chunk: int = CHUNK
 ) -> Iterator[tuple[Example, Answer] | Flaw]:

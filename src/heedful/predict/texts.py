@@ -153,8 +153,13 @@ class Cuts:
 def cut_remark(reader: Reader[Any, Any, Any]) -> str | None:
     """What to say of the texts that a reader cut, if it did."""
     count = reader.cuts.count if isinstance(reader, TextReader) else 0
-    text = "1 text is" if count == 1 else f"{count:,} texts are"
-    return f"{text} too long; only the beginning is read" if count else None
+    return cut_told(count, "text") if count else None
+
+
+def cut_told(count: int, noun: str) -> str:
+    """What to say of so many texts that were cut."""
+    texts = f"1 {noun} is" if count == 1 else f"{count:,} {noun}s are"
+    return f"{texts} too long; only the beginning is read"
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:

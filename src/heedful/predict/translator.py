@@ -13,7 +13,12 @@ from heedful.data.sentencepiece import Vocabulary
 from heedful.data.subwords import SPACE
 from heedful.decode import Hypothesis, SearchOptions
 from heedful.errors import UserError
+from heedful.predict.reading import short
 from heedful.predict.searching import Searcher, Sentence
+from heedful.predict.texts import cut_told
+
+SHOWN = 20
+"""Characters that are named in a remark, at most."""
 
 
 class Alignment(NamedTuple):
@@ -223,7 +228,7 @@ class Translator:
         elif search:
             raise UserError(f"{sorted(search)[0]!r} stands beside options, which has it too; give one of them")
         reader = self.reader(options, prefix=prefix, align=align, truncate=truncate)
-        examples = [PairExample(_short(text), text, None) for text in map(_text, texts)]
+        examples = [PairExample(short(text), text, None) for text in map(_text, texts)]
         return reader.answer(list(sound(reader.prepare(examples))))
 
     def reader(
@@ -247,7 +252,7 @@ class Translator:
             raise UserError(f"{len(sources):,} sources but {len(targets):,} translations; give one for each")
         reader = self.given(align=align, truncate=truncate)
         pairs = zip(map(_text, sources), map(_text, targets), strict=True)
-        examples = [PairExample(_short(source), source, target) for source, target in pairs]
+        examples = [PairExample(short(source), source, target) for source, target in pairs]
         return [best[0] for best in reader.answer(list(sound(reader.prepare(examples))))]
 
     def given(self, *, align: bool = False, truncate: bool = False) -> GivenReader:
@@ -274,11 +279,11 @@ class Translator:
         ids = self.target.encode([text])[0]
         if self.target.unk in ids:
             strange = " ".join(self.target.unknown(text))
-            raise UserError(f"no translation can begin with {_short(text)}: the model can't write {strange}")
+            raise UserError(f"no translation can begin with {short(text)}: the model can't write {strange}")
         most = min(options.max_length or self.searcher.longest, self.searcher.longest)
         if len(ids) > most:
             raise UserError(
-                f"no translation can begin with {_short(text)}: it may have {most} tokens, this has {len(ids)}"
+                f"no translation can begin with {short(text)}: it may have {most} tokens, this has {len(ids)}"
             )
         return ids
 
@@ -313,8 +318,14 @@ def _text(text: Any) -> str:
 
 def _several(texts: Sequence[str]) -> None:
     if isinstance(texts, str):
-        raise UserError(f"{_short(texts)} is one text; give a list of texts")
+        raise UserError(f"{short(texts)} is one text; give a list of texts")
 
 
-def _short(text: str, most: int = 60) -> str:
-    return repr(text if len(text) <= most else text[: most - 1] + "…")
+def remarks(reader: TranslationReader | GivenReader, noun: str) -> Iterator[str]:
+    """What to say of texts that were not read as they are."""
+    if reader.cut:
+        yield cut_told(reader.cut, noun)
+    if reader.unknown:
+        strange, source = list(reader.unknown), reader.translator.source
+        shown = " ".join(strange[:SHOWN]) + (" …" if len(strange) > SHOWN else "")
+        yield f"never seen: {shown}; the model reads {source.pieces([source.unk])[0]} there"

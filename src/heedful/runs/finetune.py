@@ -24,12 +24,22 @@ from heedful.runs.folder import claim, give_back, reclaim, require_free, require
 from heedful.runs.judge import Judge
 from heedful.runs.material import gather
 from heedful.runs.start import build, optimizer_for, unscale
-from heedful.runs.training import bert_shape, interval, introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import (
+    bert_shape,
+    interval,
+    introduce,
+    last_checkpoint,
+    reporter,
+    restore,
+    resume_command,
+    run,
+    snapshot,
+)
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
 from heedful.train.distributed import World
-from heedful.train.log import Log, describe, summary_writer
+from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
 
@@ -155,9 +165,9 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     )
     introduce(log, model, bert_shape(model.config), compute, World(), progress)
     log.note(
-        f"training: {_count(len(material.training.inputs), 'input')}, {_count(learning.epochs or 0, 'epoch')} of "
-        f"{_count(data.batches, 'batch', 'batches')}, learning rate {plan.lr:g}; "
-        f"the best {judge.metric} on {_count(len(judge.examples), 'example')} is kept"
+        f"training: {counted(len(material.training.inputs), 'input')}, {counted(learning.epochs or 0, 'epoch')} of "
+        f"{counted(data.batches, 'batch', 'batches')}, learning rate {plan.lr:g}; "
+        f"the best {judge.metric} on {counted(len(judge.examples), 'example')} is kept"
     )
     run(
         job,
@@ -188,17 +198,9 @@ def _restore(
     log: Log,
     compute: Compute,
 ) -> Progress:
-    found = checkpoint.load_last(folder, log.warn)
+    found = last_checkpoint(folder, judge.material.digest, log)
     if found is None:
         return Progress()
-    if found.state["data"] != judge.material.digest:
-        raise UserError(
-            "the data has changed since the run began, so it can't be resumed; start again in another --out"
-        )
     judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
     judge.best_weights = {name: tensor.to(compute.device) for name, tensor in found.tensors.get("best", {}).items()}
     return restore(found, model, optimizer)
-
-
-def _count(number: int, noun: str, many: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"

@@ -109,6 +109,16 @@ def snapshot(
     )
 
 
+def last_checkpoint(folder: Path, digest: str, log: Log) -> Checkpoint | None:
+    """The newest checkpoint, which must be of the same data; None if there was never one."""
+    found = checkpoint.load_last(folder, log.warn)
+    if found is not None and found.state["data"] != digest:
+        raise UserError(
+            "the data has changed since the run began, so it can't be resumed; start again in another --out"
+        )
+    return found
+
+
 def restore(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Put a checkpoint back; where the run stood."""
     model.load_state_dict(found.tensors["model"])

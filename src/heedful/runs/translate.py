@@ -17,11 +17,16 @@ from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.errors import UserError
 from heedful.predict.reading import CHUNK, answers
-from heedful.predict.translator import EMPTY, Alignment, GivenReader, Translation, TranslationReader, Translator
+from heedful.predict.translator import (
+    EMPTY,
+    Alignment,
+    GivenReader,
+    Translation,
+    TranslationReader,
+    Translator,
+    remarks,
+)
 from heedful.runs.prediction import STREAM_CHUNK, Skipped, whole_file
-
-SHOWN = 20
-"""Characters that are named in a remark, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +77,7 @@ def translate(translator: Translator, source: Path | None, out: Path | None, wan
         file.flush()
         if not read and source is not None:
             raise UserError(f"{source} holds nothing to translate; give a file that does")
-    return "; ".join(_remarks(translator, reader, skipped, read)) or None
+    return "; ".join(_remarks(reader, skipped, read)) or None
 
 
 def _joined(sources: Iterable[PairExample | Flaw], given: Path, errors: Errors) -> Iterator[PairExample | Flaw]:
@@ -136,19 +141,10 @@ def links(alignment: Alignment | None) -> str:
     return "" if alignment is None else " ".join(f"{one}-{two}" for one, two in alignment.words())
 
 
-def _remarks(
-    translator: Translator, reader: TranslationReader | GivenReader, skipped: Skipped, read: int
-) -> Iterator[str]:
+def _remarks(reader: TranslationReader | GivenReader, skipped: Skipped, read: int) -> Iterator[str]:
     if skipped.first is not None:
         yield f"no translation of {told([skipped.first], skipped.count)}"
-    if reader.cut:
-        text = "1 text is" if reader.cut == 1 else f"{reader.cut:,} texts are"
-        yield f"{text} too long; only the beginning is read"
-    if reader.unknown:
-        strange = list(reader.unknown)
-        shown = " ".join(strange[:SHOWN]) + (" …" if len(strange) > SHOWN else "")
-        mark = translator.source.pieces([translator.source.unk])[0]
-        yield f"never seen: {shown}; the model reads {mark} there"
+    yield from remarks(reader, "text")
     if not read:
         yield "there was nothing to read"
 

@@ -23,7 +23,16 @@ from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
 from heedful.runs.options import RUN_FILE
-from heedful.runs.training import interval, introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import (
+    interval,
+    introduce,
+    last_checkpoint,
+    reporter,
+    restore,
+    resume_command,
+    run,
+    snapshot,
+)
 from heedful.runs.translator_judge import TranslatorJudge
 from heedful.runs.translator_material import TranslatorMaterial, gather
 from heedful.runs.translator_options import (
@@ -38,7 +47,7 @@ from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
 from heedful.train.distributed import World
-from heedful.train.log import Log, describe, summary_writer
+from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import adamw
 from heedful.train.replay_pairs import PairReplay
@@ -208,10 +217,10 @@ def _train(
     )
     introduce(log, model, _shape(model), compute, World(), progress)
     log.note(
-        f"training: {_count(material.count, 'pair')}, {_count(data.batches(), 'batch', 'batches')} an epoch, "
+        f"training: {counted(material.count, 'pair')}, {counted(data.batches(), 'batch', 'batches')} an epoch, "
         f"learning rate {plan.lr:g}"
     )
-    log.note(f"BLEU is counted on {_count(len(judge.examples), 'pair')}; {_result(learning)}")
+    log.note(f"BLEU is counted on {counted(len(judge.examples), 'pair')}; {_result(learning)}")
     run(
         job,
         progress,
@@ -242,13 +251,9 @@ def _restore(
     log: Log,
     compute: Compute,
 ) -> Progress:
-    found = checkpoint.load_last(folder, log.warn)
+    found = last_checkpoint(folder, material.digest, log)
     if found is None:
         return Progress()
-    if found.state["data"] != material.digest:
-        raise UserError(
-            "the data has changed since the run began, so it can't be resumed; start again in another --out"
-        )
     judge.best, judge.stale = found.state["best"], found.state["stale"]
     judge.kept = [
         (bleu, step, {name: tensor.to(compute.device) for name, tensor in found.tensors[f"kept-{number}"].items()})
@@ -272,10 +277,6 @@ def _result(learning: TranslatorLearningPart) -> str:
     if learning.average == 1:
         return "the best state is the result" if learning.average_of == "best" else "the last state is the result"
     return f"the mean of the {learning.average_of} {learning.average} states is the result"
-
-
-def _count(number: int, noun: str, many: str | None = None) -> str:
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def _shown(count: int, samples: int) -> range:

@@ -14,7 +14,7 @@ from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.metrics.translation import Figure, chrf, corpus
 from heedful.predict.reading import answers
-from heedful.predict.translator import Translation, TranslationReader, Translator
+from heedful.predict.translator import Translation, Translator, remarks
 from heedful.runs.translator_material import read_pairs
 from heedful.runs.translator_options import PairsPart
 
@@ -84,7 +84,7 @@ def evaluate(translator: Translator, names: Sequence[str], test: TranslationTest
         translations=found,
         misses=_misses(examples, texts)[: test.worst] if test.worst else [],
         skipped=skipped,
-        remarks=_remarks(reader),
+        remarks=list(remarks(reader, "source")),
         beam=test.search.beam,
     )
 
@@ -140,17 +140,6 @@ def _misses(examples: Sequence[PairExample], texts: Sequence[str]) -> list[Miss]
         if one.target is not None and text != one.target
     ]
     return sorted(found, key=lambda one: one.chrf)
-
-
-def _remarks(reader: TranslationReader) -> list[str]:
-    """What to say of sources that were not read as they are."""
-    said = []
-    if reader.cut:
-        sources = "1 source is" if reader.cut == 1 else f"{reader.cut:,} sources are"
-        said.append(f"{sources} too long; only the beginning is read")
-    if reader.unknown:
-        said.append(f"never seen: {' '.join(reader.unknown)}; the model reads <unk> there")
-    return said
 
 
 def _short(text: str, most: int = 150) -> str:

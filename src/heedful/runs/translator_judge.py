@@ -8,6 +8,7 @@ from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.metrics.translation import bleu_score
 from heedful.predict.searching import TorchSearcher
+from heedful.predict.texts import cut_told
 from heedful.predict.translator import Translator
 from heedful.runs.translator_material import TranslatorMaterial
 from heedful.runs.translator_options import TranslatorRecipe
@@ -43,8 +44,7 @@ class TranslatorJudge:
                 f"while training, BLEU is counted on {len(self.examples):,} of the {len(material.dev):,} dev pairs"
             )
         if self.reader.cut:
-            sources = "1 dev source is" if self.reader.cut == 1 else f"{self.reader.cut:,} dev sources are"
-            self.remarks.append(f"{sources} too long; only the beginning is read")
+            self.remarks.append(cut_told(self.reader.cut, "dev source"))
         if self.language is None and sum(len(one.split()) for one in self.references) < 1.5 * len(self.references):
             self.language = UNSPACED
             self.remarks.append("the targets have hardly any spaces, hence BLEU counts characters, not words")

@@ -28,6 +28,7 @@ from heedful.predict.engine import Pool
 from heedful.predict.predictor import Predictor
 from heedful.predict.reading import answers
 from heedful.predict.texts import Vectors, cut_remark
+from heedful.train.log import counted
 
 CHUNK = 4096
 """Rows that are compared at once."""
@@ -87,9 +88,11 @@ def embed(
         "texts": read.hexdigest(),
     }
     write_file(described(out), (json.dumps(about, ensure_ascii=False, indent=2) + "\n").encode())
-    zeros = f"; {_count(skipped, 'row')} skipped (zeros)" if skipped else ""
+    zeros = f"; {counted(skipped, 'row')} skipped (zeros)" if skipped else ""
     cut = cut_remark(reader)
-    return f"wrote {out}: {_count(read.rows, 'vector')} of {_count(dim, 'number')}{zeros}{f'; {cut}' if cut else ''}"
+    return (
+        f"wrote {out}: {counted(read.rows, 'vector')} of {counted(dim, 'number')}{zeros}{f'; {cut}' if cut else ''}"
+    )
 
 
 def search(
@@ -211,10 +214,6 @@ def _shown(example: TextExample) -> str:
     return example.text if example.pair is None else f"{example.text}\t{example.pair}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def _write(file: BinaryIO, found: Iterable[tuple[TextExample, np.ndarray] | Flaw], skip_bad: bool) -> tuple[int, int]:
     """Vectors as a .npy; their width, 0 if there is none, and the number of rows skipped."""
     rows = dim = start = skipped = gap = 0
@@ -300,7 +299,7 @@ def _open(vectors: Path, about: dict[str, Any], dim: int, origin: str) -> np.nda
         raise UserError(f"{vectors} and {described(vectors).name} do not belong together; {AGAIN}")
     if matrix.shape[1] != dim:
         raise UserError(
-            f"{vectors} has vectors of {_count(matrix.shape[1], 'number')} and {origin} makes {dim}; "
+            f"{vectors} has vectors of {counted(matrix.shape[1], 'number')} and {origin} makes {dim}; "
             f"{AGAIN}, with that model"
         )
     return matrix

@@ -114,6 +114,11 @@ class Log:
             self.bar.update(self.task, completed=done, numbers=f"step {step}  {describe(numbers)}")
 
 
+def counted(number: int, noun: str, many: str | None = None) -> str:
+    """So many of something, in words."""
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
 def describe(numbers: dict[str, float]) -> str:
     """Metrics in a few words."""
     parts = [f"{words} {numbers[name]:{form}}" for name, (words, form) in WORDS.items() if name in numbers]

@@ -154,9 +154,8 @@ def best_batch(model: Path, texts: list[str], **asked: Any) -> int:
 def ours(
     folder: Path, texts: Sequence[str], *, beams: int, batch: int, device: str, dtype: str, steps: int
 ) -> Measured:
-    """What `heedful translate` runs, asked as `plain_generate` is; always in fp32."""
-    assert dtype in DTYPES
-    tokenizer, searcher = _searcher(folder, device)
+    """What `heedful translate` runs, asked as `plain_generate` is."""
+    tokenizer, searcher = _searcher(folder, device, dtype)
     options = SearchOptions(beam=beams)
     if steps:
         options = SearchOptions(beam=beams, min_length=steps - 1, max_length=steps - 1, max_ratio=1000.0)
@@ -191,9 +190,9 @@ class _Steps:
 
 
 @functools.cache
-def _searcher(folder: Path, device: str) -> tuple[Any, TorchSearcher]:
+def _searcher(folder: Path, device: str, dtype: str) -> tuple[Any, TorchSearcher]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = load_transformer(folder).to(device)
+    model = load_transformer(folder).to(device, DTYPES[dtype])
     marks = Marks(model.config.pad, model.config.sos, model.config.eos)
     return tokenizer, TorchSearcher([model], marks, [model.config.pad])
 

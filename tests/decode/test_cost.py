@@ -75,9 +75,9 @@ def test_a_transformer_reads_one_token_a_step_and_looks_at_those_before():
     for length, work in enumerate(watched.work):
         assert work.linear == first
         assert work.attention == [(B * K, heads, length + 1, 7), (B, heads, S, 7)] * layers
-    rooms = [len(cache.past[0].key) for cache in watched.states]
+    rooms = [len(cache.past[0]) for cache in watched.states]
     assert rooms == [ROOM] * ROOM + [2 * ROOM] * ROOM + [4 * ROOM] * (LONGEST + 1 - 2 * ROOM)
-    places = [cache.past[-1].value.data_ptr() for cache in watched.states]
+    places = [cache.past[-1].data_ptr() for cache in watched.states]
     assert len(set(places[:ROOM])) == len(set(places[ROOM : 2 * ROOM])) == 1  # the past is not made anew each step
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from heedful.nn.attention import KeyValue, MultiHeadAttention
+from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, Moment
 from heedful.nn.layout import Padded
 
@@ -118,7 +118,7 @@ def test_a_decoders_block_step_by_step_is_the_block_at_once(pre_norm: bool):
     ours, _ = decoder(pre_norm)
     x, mask = normal(B, beams, T, DIM), source_mask()[:, None, None]
     memory = ours.cross_attention.keys(normal(B, S, DIM, seed=1))
-    past = KeyValue(*(torch.full((T + 2, B * beams, HEADS, DIM // HEADS), 99.0) for _ in range(2)))
+    past = torch.full((T + 2, B * beams, 2, HEADS, DIM // HEADS), 99.0)
     steps = []
     for place in range(T):
         moment = Moment(torch.tensor([place]), place + 1, None, None)
@@ -136,7 +136,7 @@ def test_a_step_may_look_beyond_what_is_written_if_a_mask_hides_it():
     ours, _ = decoder(pre_norm=False)
     x = normal(B, T, DIM)
     memory = ours.cross_attention.keys(normal(B, S, DIM, seed=1))
-    past = KeyValue(*(torch.full((T, B, HEADS, DIM // HEADS), 99.0) for _ in range(2)))
+    past = torch.full((T, B, 2, HEADS, DIM // HEADS), 99.0)
     for place in range(T):
         moment = Moment(torch.tensor([place]), T, (torch.arange(T) <= place)[None], None)
         found, _ = ours.step(x[:, place : place + 1], past, moment, memory, None)
@@ -149,7 +149,7 @@ def test_beams_take_the_past_of_the_one_they_continue():
     ours, _ = decoder(pre_norm=False)
     first, second = normal(B, beams, DIM), normal(B, beams, DIM, seed=1)
     memory = ours.cross_attention.keys(normal(B, S, DIM, seed=2))
-    past = KeyValue(*(torch.zeros(T, B * beams, HEADS, DIM // HEADS) for _ in range(2)))
+    past = torch.zeros(T, B * beams, 2, HEADS, DIM // HEADS)
     parents = torch.tensor([[2, 2, 0], [0, 1, 2], [1, 0, 1]])
     ours.step(first, past, Moment(torch.tensor([0]), 1, None, None), memory, None)
     rows = torch.arange(B * beams)

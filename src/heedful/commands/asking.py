@@ -75,6 +75,7 @@ def predict(
     engine: Literal["torch", "onnx"] = "torch",
     int8: Flag = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
 ) -> None:
     """What a model says of each text of a file: labels, numbers, tags, answers, or words for blanks.
 
@@ -95,6 +96,7 @@ def predict(
         engine: What computes: torch, or what `heedful export` wrote.
         int8: With --engine onnx, the smaller and faster file.
         device: Where torch computes.
+        precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.predict import load_predictor
     from heedful.runs.dataset import one_file
@@ -115,7 +117,9 @@ def predict(
     if form == "tsv" and n_best > 1:
         raise UserError("a line of tsv holds one answer; leave --n-best out, or write jsonl")
     source = None if file == "-" else one_file(file)
-    if remark := run(load_predictor(model, device, engine=engine, int8=int8), source, out, form, asking):
+    if remark := run(
+        load_predictor(model, device, precision=precision, engine=engine, int8=int8), source, out, form, asking
+    ):
         warn(remark)
     if out is not None:
         say(f"wrote {out}")
@@ -135,6 +139,7 @@ def embed(
     engine: Literal["torch", "onnx"] = "torch",
     int8: Flag = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
 ) -> None:
     """Write a vector for each text of a file: a .npy with one row a text.
 
@@ -152,13 +157,14 @@ def embed(
         engine: What computes: torch, or what `heedful export` wrote.
         int8: With --engine onnx, the smaller and faster file.
         device: Where torch computes.
+        precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.predict import load_predictor
     from heedful.runs import vectors
     from heedful.runs.dataset import one_file
 
     source = None if file == "-" else one_file(file)
-    predictor = load_predictor(model, device, engine=engine, int8=int8)
+    predictor = load_predictor(model, device, precision=precision, engine=engine, int8=int8)
     said = vectors.embed(
         predictor,
         source,

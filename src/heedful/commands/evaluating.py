@@ -38,6 +38,7 @@ def evaluate(
     engine: Literal["torch", "onnx", "ctranslate2"] = "torch",
     int8: Flag = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
 ) -> None:
     """How good a model is on labelled data: metrics, classes, confusions, BLEU, the worst mistakes.
 
@@ -65,6 +66,7 @@ def evaluate(
         engine: What computes: torch, or what `heedful export` wrote.
         int8: With --engine onnx or ctranslate2, the smaller and faster file.
         device: Where torch computes.
+        precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.predict import load
     from heedful.predict.translator import Translator
@@ -76,7 +78,7 @@ def evaluate(
         from heedful.runs.pictures import check_format
 
         check_format(picture)
-    loaded = load(model, device, engine=engine, int8=int8)
+    loaded = load(model, device, precision=precision, engine=engine, int8=int8)
     of_heads = {"text": text, "pair": pair, "label": label, "separator": separator != ",", "picture": picture}
     of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
     of_translators |= {"beam": beam, "length-penalty": length_penalty}

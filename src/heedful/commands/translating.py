@@ -45,6 +45,7 @@ def translate(
     engine: Literal["torch", "ctranslate2"] = "torch",
     int8: Flag = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
 ) -> None:
     """Translate a file line by line, or what is typed.
 
@@ -86,6 +87,7 @@ def translate(
         engine: What computes: torch, or what `heedful export` wrote for ctranslate2, which always stops --early.
         int8: With --engine ctranslate2, the smaller and faster model.
         device: Where to compute.
+        precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.decode import SearchOptions
     from heedful.predict import load_translator
@@ -124,7 +126,7 @@ def translate(
         json=json,
     )
     path = None if file == "-" else one_file(file)
-    translator = load_translator([model, *ensemble], device, engine=engine, int8=int8)
+    translator = load_translator([model, *ensemble], device, precision=precision, engine=engine, int8=int8)
     if remark := run(translator, path, out, wanted):
         warn(remark)
     if out is not None:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import UserError
-from heedful.nn.attention import KeyValue, MultiHeadAttention
+from heedful.nn.attention import KeyValue, MultiHeadAttention, added
 from heedful.nn.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, Moment
 from heedful.nn.layout import Padded
 from heedful.nn.positions import sinusoidal
@@ -108,8 +108,8 @@ class Cache(NamedTuple):
     """Of each layer, (B, H, S, D / H): computed once, shared by the beams."""
     memory_mask: Tensor
     """(B, 1, 1, S)."""
-    past: tuple[KeyValue, ...]
-    """Of each layer, (room, B * K, H, D / H), of which the first `length` positions are written."""
+    past: tuple[Tensor, ...]
+    """Keys and values of each layer, (room, B * K, 2, H, D / H); the first `length` positions are written."""
     owners: Tensor | None
     """(B * K, room): which beam wrote what each beam has at each position; None with one beam, its own writer."""
     length: int
@@ -205,8 +205,7 @@ class Transformer(nn.Module):
         """What `step` begins with."""
         rows, heads = len(memory.states) * beams, self.config.heads
         new = memory.states.new_zeros
-        shape = (ROOM, rows, heads, self.config.dim // heads)
-        past = tuple(KeyValue(new(shape), new(shape)) for _ in range(len(self.decoder)))
+        past = tuple(new((ROOM, rows, 2, heads, self.config.dim // heads)) for _ in self.decoder)
         owners = None if beams == 1 else new((rows, ROOM), dtype=torch.long)
         return Cache(self.memory_keys(memory), memory.mask[:, None, None], past, owners, 0)
 
@@ -237,23 +236,25 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The work of `step`, at a moment whose place only the device knows."""
         y = self._embed(self.target_table, tokens, self.positions.index_select(0, moment.place))  # (B, K, D)
-        weights = None
+        if moment.mask is not None:
+            moment = moment._replace(mask=added(moment.mask, y.dtype))
+        source_mask, weights = added(cache.memory_mask, y.dtype), None
         for number, layer in enumerate(self.decoder):
             assert isinstance(layer, DecoderLayer)
             wanted = explain and number == self.aligning_layer
-            y, seen = layer.step(y, cache.past[number], moment, cache.memory[number], cache.memory_mask, wanted)
+            mask = cache.memory_mask if wanted else source_mask
+            y, seen = layer.step(y, cache.past[number], moment, cache.memory[number], mask, wanted)
             weights = weights if seen is None else seen.mean(1)  # (B, K, S)
         return self.output(y if self.decoder_norm is None else self.decoder_norm(y)), weights
 
     def keep(self, cache: Cache, sentences: Tensor) -> Cache:
         """The cache of some of the sentences (M,)."""
-        total = cache.past[0].key.shape[1]
-        beams = total // len(cache.memory_mask)
+        beams = cache.past[0].shape[1] // len(cache.memory_mask)
         rows = (sentences[:, None] * beams + torch.arange(beams, device=sentences.device)).flatten()
         return Cache(
             tuple(KeyValue(*(part.index_select(0, sentences) for part in layer)) for layer in cache.memory),
             cache.memory_mask.index_select(0, sentences),
-            tuple(KeyValue(*(gathered(part, cache.owners, rows) for part in layer)) for layer in cache.past),
+            tuple(gathered(layer, cache.owners, rows) for layer in cache.past),
             None if cache.owners is None else _own(len(rows), cache.owners),
             cache.length,
         )
@@ -291,7 +292,7 @@ def inherited(owners: Tensor, rows: Tensor, place: Tensor, parents: Tensor | Non
 
 
 def gathered(past: Tensor, owners: Tensor | None, rows: Tensor) -> Tensor:
-    """The past of some of the beams, each with lines of its own: (room, B * K, H, width) -> (room, M, H, width)."""
+    """The past of some of the beams, each with lines of its own: (room, B * K, …) -> (room, M, …)."""
     if owners is None:
         return past.index_select(1, rows)
     room, total = past.shape[:2]
@@ -306,10 +307,10 @@ def _own(rows: int, owners: Tensor) -> Tensor:
 
 def _with_room(cache: Cache) -> Cache:
     """The same cache with room for one more position."""
-    room = len(cache.past[0].key)
+    room = len(cache.past[0])
     if cache.length < room:
         return cache
-    past = tuple(KeyValue(*(torch.cat([part, torch.zeros_like(part)]) for part in layer)) for layer in cache.past)
+    past = tuple(torch.cat([layer, torch.zeros_like(layer)]) for layer in cache.past)
     return cache._replace(past=past, owners=None if cache.owners is None else F.pad(cache.owners, (0, room)))
 
 

@@ -38,6 +38,11 @@ def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
+def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a mask adds to the scores: nothing, or minus infinity. Made once where many layers share a mask."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -math.inf)
+
+
 def packed_attention(query: Tensor, key: Tensor, value: Tensor, layout: Packed, dropout: float) -> Tensor:
     """Attention inside each packed sequence: three times (N, H, K) -> (N, H, K).
 
@@ -82,12 +87,29 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(dim, dim)
         self.value = nn.Linear(dim, dim)
         self.output = nn.Linear(dim, dim)
+        self.joined: nn.Module | None = None
+
+    def join(self) -> None:
+        """Lay query, key and value out as one matrix: fewer and larger products. For a model that trains no more."""
+        parts = (self.query, self.key, self.value)
+        joined = nn.Linear(self.query.in_features, 3 * self.query.out_features, device="meta")
+        joined.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]), requires_grad=False)
+        joined.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
+        self.joined = joined
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What tokens ask, what they answer to and what they say: (..., D) -> three times (..., H, K)."""
+        parts = (
+            [part(x) for part in (self.query, self.key, self.value)]
+            if self.joined is None
+            else self.joined(x).chunk(3, -1)
+        )
+        query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in parts)
+        return query, key, value
 
     def forward(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, Tensor | None]:
         """Every token's mix of all tokens of its sequence, and on request the weights (B, H, T, S)."""
-        query, key, value = (
-            project(x).unflatten(-1, (self.heads, -1)) for project in (self.query, self.key, self.value)
-        )  # (B, T, H, K) or (N, H, K)
+        query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
         weights = None
         if explain:
             mixed, weights = self._explain(query, key, value, layout)
@@ -119,6 +141,18 @@ class MultiHeadAttention(nn.Module):
         The mask (B, 1, 1 or T, S) says where a token may look; `causal`, that it may not look behind itself.
         """
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
+        return self.mix(query, seen, mask, causal=causal, explain=explain)
+
+    def mix(
+        self,
+        query: Tensor,
+        seen: KeyValue,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        explain: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same with queries at hand: (B, H, T, K) -> (B, T, D). Masks may be `added` ones, if not to explain."""
         weights = None
         if explain:
             if causal:

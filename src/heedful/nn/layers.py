@@ -80,7 +80,7 @@ class Moment(NamedTuple):
     span: int
     """Positions of the past that are looked at, the new one included."""
     mask: Tensor | None
-    """(1, span), False at positions that are not written yet; None when all are."""
+    """(1, span), False at positions that are not written yet, or as `added` lays it out; None when all are."""
     lines: Tensor | None
     """(B * K * span,): which of the past's lines each beam sees, one position after the other; None when every beam
     has written its own."""
@@ -124,7 +124,7 @@ class DecoderLayer(nn.Module):
     def step(
         self,
         x: Tensor,
-        past: KeyValue,
+        past: Tensor,
         moment: Moment,
         memory: KeyValue,
         memory_mask: Tensor | None,
@@ -132,18 +132,17 @@ class DecoderLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """The next token of each beam: (B, K, D) -> (B, K, D), and on request the weights (B, H, K, S).
 
-        Writes into `past`, which has room for more than `moment.span` positions: (room, B * K, H, width of a head).
-        Beams that go on from another's past are told where it lies; nothing is moved. All beams of a sentence look at
-        the same memory, as if they were the tokens of one target.
+        Writes keys and values into `past`, which has room for `moment.span` positions or more: (room, B * K, 2, H,
+        width of a head). Beams that go on from another's past are told where it lies; nothing is moved. All beams of
+        a sentence look at the same memory, as if they were the tokens of one target.
         """
         beams = x.shape[:2]
 
         def masked(y: Tensor) -> Tensor:
-            y = y.flatten(0, 1)[:, None]  # (B * K, 1, D)
-            for kept, new in zip(past, self.attention.keys(y), strict=True):
-                kept.index_copy_(0, moment.place, new.permute(2, 0, 1, 3))  # (1, B * K, H, D / H)
-            seen = KeyValue(*(_seen(kept, moment) for kept in past))
-            return self.attention.look_up(y, seen, moment.mask)[0].view(*beams, -1)
+            query, *new = self.attention.project(y.flatten(0, 1))  # (B * K, H, width)
+            for kept, part in zip(past.unbind(2), new, strict=True):
+                kept.index_copy_(0, moment.place, part[None])
+            return self.attention.mix(query[:, :, None], _seen(past, moment), moment.mask)[0].view(*beams, -1)
 
         return self._sublayers(x, masked, memory, memory_mask, explain)
 
@@ -168,8 +167,9 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
 
 
-def _seen(kept: Tensor, moment: Moment) -> Tensor:
-    """What each beam sees of its past: (room, B * K, H, width) -> (B * K, H, span, width)."""
+def _seen(past: Tensor, moment: Moment) -> KeyValue:
+    """What each beam sees of its past: (room, B * K, 2, H, width) -> twice (B * K, H, span, width)."""
     if moment.lines is None:
-        return kept[: moment.span].permute(1, 2, 0, 3)
-    return kept.flatten(0, 1).index_select(0, moment.lines).unflatten(0, (-1, moment.span)).transpose(1, 2)
+        return KeyValue(*past[: moment.span].permute(2, 1, 3, 0, 4))
+    lines = past.flatten(0, 1).index_select(0, moment.lines)
+    return KeyValue(*lines.unflatten(0, (-1, moment.span)).permute(2, 0, 3, 1, 4))

@@ -69,8 +69,8 @@ class TorchEngine:
         """One vector an input, (inputs, D): the state of `[CLS]`, or the mean of all states."""
 
         def run(_: InputBatch, ids: Tensor, segments: Tensor | None, packed: Packed) -> list[np.ndarray]:
-            hidden = self.encoder(ids, segments, packed=packed).hidden
-            return list((packed.mean(hidden) if pool == "mean" else packed.first(hidden)).float().cpu().numpy())
+            hidden = self.encoder(ids, segments, packed=packed).hidden.float()
+            return list((packed.mean(hidden) if pool == "mean" else packed.first(hidden)).cpu().numpy())
 
         return np.array(self._each(inputs, run), np.float32).reshape(len(inputs), self.model.config.dim)
 
@@ -81,7 +81,8 @@ class TorchEngine:
         run: Callable[[InputBatch, Tensor, Tensor | None, Packed], list[np.ndarray]],
     ) -> list[np.ndarray]:
         self.model.eval()
-        device = next(self.model.parameters()).device
+        weight = next(self.model.parameters())
+        device, half = weight.device, weight.dtype is torch.float16
         found: list[np.ndarray] = [np.empty(0)] * len(inputs)
         for chosen in by_length([len(one.ids) for one in inputs], BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])):
             batch = collate([inputs[number] for number in chosen])
@@ -92,9 +93,17 @@ class TorchEngine:
                     raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
                 segments = on_device(batch.segments, device)
             answers = run(batch, on_device(batch.ids, device), segments, packed)
+            if half:
+                check_range(all(np.isfinite(one).all() for one in answers))
             for number, answer in zip(chosen, answers, strict=True):
                 found[number] = answer
         return found
+
+
+def check_range(fits: bool) -> None:
+    """Refuse what fp16 can't express: its largest number is 65,504."""
+    if not fits:
+        raise UserError("the numbers inside this model are too large for fp16; use --precision bf16 or fp32")
 
 
 def by_length(lengths: Sequence[int], most_tokens: int, *, padded: bool = False) -> Iterator[list[int]]:

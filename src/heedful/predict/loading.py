@@ -22,21 +22,32 @@ from heedful.predict.translator import Translator
 from heedful.tasks.translation import Translating
 
 EngineName = Literal["torch", "onnx", "ctranslate2"]
+Precision = Literal["auto", "fp32", "fp16", "bf16"]
 Folder = str | Path
 
 
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+FAST_HALF = (7, 0)
+"""GPUs from this kind on (Volta, 2017) multiply in half precision much faster than in full."""
+
+
 def load(
-    folder: Folder | Sequence[Folder], device: str = "auto", *, engine: EngineName = "torch", int8: bool = False
+    folder: Folder | Sequence[Folder],
+    device: str = "auto",
+    *,
+    precision: Precision = "auto",
+    engine: EngineName = "torch",
+    int8: bool = False,
 ) -> Any:
     """What a model folder can be asked with: a `Translator` if its model translates, else a `Predictor`.
 
-    It computes with torch, on the GPU where there is one; or with the engine that `heedful export` wrote for. Several
-    folders of translators decide together.
+    It computes with torch, on the GPU where there is one, there in fp16 unless told otherwise; or with the engine
+    that `heedful export` wrote for. Several folders of translators decide together.
     """
     folders = _folders(folder)
     if len(folders) > 1 or translates(folders[0]):
-        return load_translator(folders, device, engine=engine, int8=int8)
-    return load_predictor(folders[0], device, engine=engine, int8=int8)
+        return load_translator(folders, device, precision=precision, engine=engine, int8=int8)
+    return load_predictor(folders[0], device, precision=precision, engine=engine, int8=int8)
 
 
 def translates(folder: Path) -> bool:
@@ -47,7 +58,12 @@ def translates(folder: Path) -> bool:
 
 
 def load_predictor(
-    folder: Folder, device: str = "auto", *, engine: EngineName = "torch", int8: bool = False
+    folder: Folder,
+    device: str = "auto",
+    *,
+    precision: Precision = "auto",
+    engine: EngineName = "torch",
+    int8: bool = False,
 ) -> Predictor:
     """The predictor in the folder of an encoder."""
     folder = Path(folder)
@@ -57,18 +73,24 @@ def load_predictor(
         raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
     if int8 and engine != "onnx":
         raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
+    _only_torch(engine, precision)
     inner, pooling = read_pooling(folder)
     if engine == "onnx":
         from heedful.predict.onnx import OnnxEngine
 
         computing: Engine = OnnxEngine(inner, int8=int8)
     else:
-        computing = TorchEngine(load_model(inner).to(_device(device)))
+        computing = TorchEngine(load_model(inner).to(*_place(device, precision)))
     return Predictor(computing, wordpiece.load(inner), str(folder), pooling)
 
 
 def load_translator(
-    folder: Folder | Sequence[Folder], device: str = "auto", *, engine: EngineName = "torch", int8: bool = False
+    folder: Folder | Sequence[Folder],
+    device: str = "auto",
+    *,
+    precision: Precision = "auto",
+    engine: EngineName = "torch",
+    int8: bool = False,
 ) -> Translator:
     """The translator in a folder, or the one that several make together: they need one vocabulary."""
     folders = _folders(folder)
@@ -86,6 +108,7 @@ def load_translator(
             "int8 is for the ctranslate2 engine; ask for that too (--engine ctranslate2, in Python "
             "engine='ctranslate2')"
         )
+    _only_torch(engine, precision)
     source, target = _shared_vocabularies(folders)
     searcher: Searcher
     if engine == "ctranslate2":
@@ -95,7 +118,7 @@ def load_translator(
             raise UserError("ctranslate2 runs one model, not an ensemble; use the engine torch")
         searcher = CTranslate2Searcher(find(folders[0], int8=int8), source, target, device)
     else:
-        models = [_model(one, source, target).to(_device(device)) for one in folders]
+        models = [_model(one, source, target).to(*_place(device, precision)) for one in folders]
         searcher = TorchSearcher(models, _marks(folders, models), never(models[0], target))
     return Translator(searcher, source, target, ", ".join(map(str, folders)))
 
@@ -151,9 +174,21 @@ def _folders(folder: Folder | Sequence[Folder]) -> list[Path]:
     return folders
 
 
-def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
+def _only_torch(engine: EngineName, precision: Precision) -> None:
+    if engine != "torch" and precision != "auto":
+        raise UserError(f"the engine {engine} computes as it was exported; leave precision out")
+
+
+def _place(device: str, precision: Precision) -> tuple[str, torch.dtype]:
+    """Where to compute and in what type: fp16 on a GPU, where it is as good as fp32 to three digits, else fp32."""
+    if device == "cuda" and not torch.cuda.is_available():
         raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, the device cpu does without")
-    return name
+    if device == "cpu" or not torch.cuda.is_available():
+        if precision in ("fp16", "bf16"):
+            raise UserError(f"{precision} is for GPUs: a CPU is slower with it, and some die of it; leave it out")
+        return "cpu", torch.float32
+    if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use fp16 or fp32")
+    if precision == "auto":
+        precision = "fp16" if torch.cuda.get_device_capability() >= FAST_HALF else "fp32"
+    return device if device != "auto" else "cuda", DTYPES[precision]

@@ -50,13 +50,13 @@ class _Recording:
         width = config.dim // config.heads
         rows = shape.sentences * shape.beams
         memory = (shape.sentences, config.heads, shape.source, width)
-        past = (shape.room, rows, config.heads, width)
+        past = (shape.room, rows, 2, config.heads, width)
         self.model = model
         self.rows = torch.arange(rows, device=model.positions.device)
         self.cache = Cache(
             tuple(KeyValue(new(memory), new(memory)) for _ in range(config.decoder_layers)),
             new((shape.sentences, 1, 1, shape.source), dtype=torch.bool).fill_(True),
-            tuple(KeyValue(new(past), new(past)) for _ in range(config.decoder_layers)),
+            tuple(new(past) for _ in range(config.decoder_layers)),
             new((rows, shape.room), dtype=torch.long) if shape.beams > 1 else None,
             0,
         )
@@ -151,8 +151,7 @@ class RecordedSteps:
         others.memory_mask[count:, ..., 0] = True
         owners = None if ones.owners is None else ones.owners[:, :length]
         for one, other in zip(ones.past, others.past, strict=True):
-            for part, kept in zip(one, other, strict=True):
-                kept[:length, : len(rows)] = gathered(part[:length], owners, rows)
+            other[:length, : len(rows)] = gathered(one[:length], owners, rows)
         if others.owners is not None:
             others.owners.copy_(new.rows[:, None].expand_as(others.owners))
         new.place.copy_(old.place)
@@ -175,4 +174,4 @@ def _bytes(model: Transformer, shape: Shape) -> int:
     """What a recording's buffers take."""
     rows, config = shape.sentences * shape.beams, model.config
     numbers = 2 * config.decoder_layers * config.dim * (shape.sentences * shape.source + rows * shape.room)
-    return 4 * (numbers + rows * config.target_size)
+    return model.positions.element_size() * (numbers + rows * config.target_size)

@@ -20,7 +20,7 @@ from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions
 from heedful.decode import Marks as SearchMarks
 from heedful.errors import UserError
 from heedful.models.transformer import Transformer
-from heedful.predict.engine import by_length
+from heedful.predict.engine import by_length, check_range
 from heedful.predict.packed import packed
 from heedful.predict.recorded import RecordedSteps
 from heedful.tasks.translation import Translating
@@ -97,6 +97,8 @@ class TorchSearcher:
         states = []
         for model, steps in zip(self.models, self.steps, strict=True):
             memory: Any = model.encode(source, mask)  # each kind of model has its own
+            if memory.states.dtype is torch.float16:
+                check_range(bool(memory.states.isfinite().all()))
             states.append(steps.start(memory, options.width))
         steps, state = (self.steps[0], states[0]) if len(states) == 1 else (Ensemble(self.steps), tuple(states))
         task = Task(
@@ -185,8 +187,7 @@ def _log_probs(model: Translating, source: Tensor, mask: Tensor, target: Tensor)
 
 def _steps(model: Translating, device: torch.device, learning: bool) -> Translating | RecordedSteps:
     """What writes token by token: a Transformer, as the device likes it."""
-    if isinstance(model, Transformer) and device.type == "cuda":
-        return RecordedSteps(model)
-    if isinstance(model, Transformer) and device.type == "cpu" and not learning:
-        return packed(model).eval()
-    return model
+    if not isinstance(model, Transformer):
+        return model
+    ready = model if learning else packed(model).eval()
+    return RecordedSteps(ready) if device.type == "cuda" else ready

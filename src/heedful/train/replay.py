@@ -77,6 +77,9 @@ class Replay:
 
 def record(module: nn.Module, samples: tuple[Tensor, ...], pool: tuple[int, int]) -> Callable[..., Any]:
     """The module, whose passes over tensors like the samples are replayed from now on."""
+    # A recording is made on a stream of its own, and tables that it shares with other work keep it: said aloud, but
+    # harmless, since both streams wait for each other.
+    torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
     # Recording draws dropout of its own; a resumed run records at another step and must not notice.
     with torch.random.fork_rng([samples[0].device]), torch.autocast("cuda", enabled=False):
         torch.cuda.make_graphed_callables(module, samples, pool=pool)  # pyrefly: ignore (in place)

@@ -76,6 +76,10 @@ def test_on_a_gpu_translations_are_those_of_full_precision(
     kind: str, precision: str, translator: Callable[[str], Path]
 ):
     texts = ["three one four", "nine", "", "two seven one eight two", "six zero"]
+    if (kind, precision) == ("rnn", "bf16"):
+        with pytest.raises(UserError, match="runs recurrent networks in fp16 or fp32, not in bf16"):
+            heedful.load(translator(kind), "cuda", precision=precision)
+        return
     exact = heedful.load(translator(kind), "cpu")
     found = heedful.load(translator(kind), "cuda", precision=precision)
     targets = [one.text for one in exact.translate(texts)]

@@ -89,7 +89,7 @@ class TorchEngine:
             packed = layout(batch, device)
             segments = None
             if batch.segments.any():
-                if self.encoder.config.segments < 2:
+                if self.encoder.config.segments == 1:
                     raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
                 segments = on_device(batch.segments, device)
             answers = run(batch, on_device(batch.ids, device), segments, packed)

@@ -15,6 +15,7 @@ from heedful.formats import translators
 from heedful.formats.documents import read_document
 from heedful.formats.huggingface import load_model
 from heedful.formats.sentence_transformers import read_pooling
+from heedful.models.rnn import Rnn
 from heedful.predict.engine import Engine, TorchEngine
 from heedful.predict.predictor import Predictor
 from heedful.predict.searching import Searcher, TorchSearcher
@@ -119,6 +120,8 @@ def load_translator(
         searcher = CTranslate2Searcher(find(folders[0], int8=int8), source, target, device)
     else:
         models = [_model(one, source, target).to(*_place(device, precision)) for one in folders]
+        if precision == "bf16" and any(isinstance(one, Rnn) for one in models):
+            raise UserError("a GPU runs recurrent networks in fp16 or fp32, not in bf16; leave --precision out")
         searcher = TorchSearcher(models, _marks(folders, models), never(models[0], target))
     return Translator(searcher, source, target, ", ".join(map(str, folders)))
 

@@ -87,7 +87,7 @@ class OnnxEngine:
                     f"a sequence of {max(lengths)} tokens is beyond the model's {self.max_length} positions"
                 )
             arrays = rectangle(batch)
-            if self.card.segments < 2 and arrays["token_type_ids"].any():
+            if self.card.segments == 1 and arrays["token_type_ids"].any():
                 raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
             outputs = [np.asarray(output) for output in self.session.run(names, arrays)]
             for number, answer in zip(chosen, read(outputs, lengths), strict=True):

@@ -53,7 +53,7 @@ def _one_line(box: str) -> str:
     grouped = itertools.groupby(lines, lambda line: bool(re.fullmatch("[─-]{4,}", line)))
     parts = (" ".join(" ".join(part).split()) for rule, part in grouped if not rule)
     first = next(filter(None, parts), "this can't be understood").rstrip(".")
-    if number := re.match(r"Error parsing (\S+):.*(int\(\) with base 10|string to float): (.*)", first):
+    if number := re.match(r"Error parsing (\S+):.*(int\(\) with base 10|string to float): ('.*?'|\".*?\")", first):
         kind = "a whole number" if number[2].startswith("int") else "a number"
         return f"{number[1]} is {number[3]} but must be {kind}"
     if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):

@@ -97,6 +97,8 @@ def _checked(content: Any, kind: Any, origin: str) -> Any:
     origin_kind = get_origin(kind)
     if origin_kind in (types.UnionType, typing.Union):
         kinds = [one for one in get_args(kind) if one is not type(None)]
+        if any(get_origin(one) is typing.Literal and content in get_args(one) for one in kinds[1:]):
+            return content
         return _checked(content, kinds[0], origin)
     if origin_kind is typing.Literal:
         if content in get_args(kind):

@@ -264,3 +264,42 @@ def test_a_batch_that_holds_no_sequence_is_refused(words):
     with pytest.raises(UserError, match=r"batch_tokens 30 .* 31; try 992"):
         sampler(words, batch_tokens=30)
     assert sampler(words, batch_tokens=31)
+
+
+def masked(batch: PretrainingBatch) -> float:
+    """The share of the words that are to be predicted."""
+    return len(batch.positions) / int((clean(batch) > SEP).sum())
+
+
+def test_the_rate_may_follow_a_batchs_place_in_the_stream(words):
+    """Across the epochs; only what is masked differs."""
+    plain = [batch for _, batch in islice(sampler(words).stream(), 61)]
+    asked = []
+
+    def rate(number: int) -> float:
+        asked.append(number)
+        return 0.2 if number < 40 else 0.7
+
+    changing = [batch for _, batch in islice(sampler(words).stream(mask_rate=rate), 61)]
+    assert asked == list(range(61))
+    assert all(np.array_equal(clean(one), clean(other)) for one, other in zip(plain, changing, strict=True))
+    assert np.mean([masked(batch) for batch in changing[:40]]) == pytest.approx(0.2, abs=0.03)
+    assert np.mean([masked(batch) for batch in changing[40:]]) == pytest.approx(0.7, abs=0.03)
+
+
+def test_a_rate_that_stays_is_no_change_at_all(words):
+    plain = [batch for _, batch in islice(sampler(words, mask_rate=0.3).stream(), 13)]
+    told = [batch for _, batch in islice(sampler(words).stream(mask_rate=lambda _: 0.3), 13)]
+    assert all(same(one, other) for one, other in zip(plain, told, strict=True))
+
+
+def test_every_rank_counts_its_own_batches(words):
+    """So that the batches of one step are masked alike, and one rank's stream goes on where it was left."""
+    rates = [0.1, 0.3, 0.5, 0.7, 0.9]
+    alone = list(islice(sampler(words).stream(mask_rate=lambda number: rates[number // 3]), 15))
+    for rank in range(3):
+        stream = sampler(words).stream(rank=rank, ranks=3, mask_rate=lambda number: rates[number])
+        mine = list(islice(stream, 5))
+        assert all(same(batch, alone[3 * turn + rank][1]) for turn, (_, batch) in enumerate(mine))
+        again = sampler(words).stream(mine[1][0], rank, 3, lambda number: rates[number + 2])
+        assert all(same(one[1], other[1]) for one, other in zip(mine[2:], islice(again, 3), strict=True))

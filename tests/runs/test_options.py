@@ -9,6 +9,7 @@ from heedful.runs.options import (
     LEARNING_RATES,
     RIVALS,
     ModelPart,
+    ObjectivePart,
     OptimizerPart,
     Recipe,
     RunPart,
@@ -67,6 +68,10 @@ def test_fields_put_aside_are_as_if_never_said():
         (OptimizerPart, {"beta2": -0.1}, "beta2 -0.1 must be at least 0 and less than 1"),
         (OptimizerPart, {"weight_decay": -0.01}, "weight_decay -0.01 must not be negative"),
         (OptimizerPart, {"weight_decay": float("nan")}, "weight_decay nan must not be negative"),
+        (OptimizerPart, {"schedule": "cosine", "decay": 0.3}, "leave it out: cosine falls all along"),
+        (OptimizerPart, {"schedule": "trapezoid", "warmup": 0.5, "decay": 0.6}, "at most 0.5 after a warmup of 0.5"),
+        (OptimizerPart, {"schedule": "trapezoid", "decay": float("nan")}, "decay nan .* must be above 0"),
+        (ObjectivePart, {"final_mask_rate": 0.0}, "final_mask_rate 0.0 must lie between 0 and 1"),
         (RunPart, {"seed": -1}, "seed -1 must lie between 0 and"),
         (RunPart, {"seed": 2**63}, "must lie between 0 and 2"),
         (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),
@@ -80,4 +85,6 @@ def test_what_can_not_be_is_refused(part: type, values: dict[str, Any], message:
 
 def test_the_ends_of_the_ranges_are_allowed():
     OptimizerPart(beta1=0.0, beta2=0.0, weight_decay=0.0)
+    OptimizerPart(schedule="trapezoid", warmup=0.9, decay=0.1)
+    OptimizerPart(schedule="trapezoid", warmup=0.0, decay=1.0)
     RunPart(seed=2**63 - 1)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.train.optim import adamw, clip, load_state_tensors, set_rate, state_tensors
+from heedful.models.bert import BertConfig, BertForPretraining
+from heedful.train.optim import OPTIMIZERS, adamw, clip, load_state_tensors, muon, set_rate, state_tensors
 
 
 def small() -> nn.Module:
@@ -160,3 +161,99 @@ def test_before_the_first_step_there_is_nothing_to_remember():
     load_state_tensors(optimizer, model, {})
     step(model, optimizer, torch.tensor([1]))
     assert state_tensors(optimizer, model)["0.weight/step"].item() == 1
+
+
+def bert() -> BertForPretraining:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 23, "layers": 2, "dim": 8, "heads": 2, "ffn_dim": 13, "max_length": 7}
+    return BertForPretraining(BertConfig(**sizes, dropout=0.0, attention_dropout=0.0))  # pyrefly: ignore
+
+
+def learn(model: BertForPretraining, optimizer: torch.optim.Optimizer, step: int, lr: float = 0.02) -> None:
+    """A step on ids that follow from its number."""
+    set_rate(optimizer, lr / (step + 1))
+    ids = torch.randint(23, (3, 5), generator=torch.Generator().manual_seed(step))
+    scores = model(ids)
+    (scores.mlm_logits.logsumexp(-1).mean() + scores.nsp_logits.square().mean()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def test_muon_is_for_the_matrices_of_the_layers():
+    """Tables, heads, pooler, norms and biases are not hidden matrices."""
+    model = bert()
+    remembers = {}
+    optimizer = muon(model, lr=0.1, betas=(0.9, 0.98), eps=1e-6, decay=0.07)
+    learn(model, optimizer, 0)
+    for full in state_tensors(optimizer, model):
+        name, _, key = full.rpartition("/")
+        remembers.setdefault(name, set()).add(key)
+    assert set(remembers) == {name for name, _ in model.named_parameters()}
+    hidden = {name for name, keys in remembers.items() if keys == {"momentum"}}
+    parts = ("attention.query", "attention.key", "attention.value", "attention.output")
+    assert hidden == {
+        f"bert.layers.{layer}.{part}.weight"
+        for layer in range(2)
+        for part in (*parts, "feed_forward.inner", "feed_forward.outer")
+    }
+    assert all(remembers[name] == {"step", "exp_avg", "exp_avg_sq"} for name in remembers if name not in hidden)
+    decays = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert all(decays[p] == (0.07 if p.dim() > 1 else 0.0) for p in model.parameters())
+
+
+def test_every_group_of_both_gets_its_share_of_the_rate():
+    model = bert()
+    optimizer = muon(
+        model,
+        lr=1.0,
+        betas=(0.9, 0.98),
+        eps=1e-6,
+        decay=0.0,
+        scale=lambda name: 0.25 if name.startswith("bert.layers.0.") else 1.0,
+    )
+    set_rate(optimizer, 0.4)
+    rates = {p: group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in model.named_parameters():
+        assert rates[parameter] == pytest.approx(0.1 if name.startswith("bert.layers.0.") else 0.4)
+    set_rate(optimizer, 0.0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    learn(model, optimizer, 0, lr=0.0)
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())  # both obey
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_a_run_that_is_taken_up_again_ends_as_one_that_was_not(name: str, by_torch: bool):
+    options = {"lr": 0.02, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.01}
+    whole, early, late = bert(), bert(), bert()
+    optimizer = OPTIMIZERS[name](whole, **options)
+    for step in range(6):
+        learn(whole, optimizer, step)
+    first = OPTIMIZERS[name](early, **options)
+    for step in range(3):
+        learn(early, first, step)
+    late.load_state_dict(early.state_dict())
+    second = OPTIMIZERS[name](late, **options)
+    if by_torch:
+        second.load_state_dict(first.state_dict())
+    else:
+        load_state_tensors(second, late, state_tensors(first, early))
+    for step in range(3, 6):
+        learn(late, second, step)
+    assert all(torch.equal(one, same) for one, same in zip(whole.parameters(), late.parameters(), strict=True))
+    assert not torch.equal(whole.bert.layers[0].attention.query.weight, early.bert.layers[0].attention.query.weight)
+    for key, tensor in state_tensors(optimizer, whole).items():
+        assert torch.equal(tensor, state_tensors(second, late)[key]), key
+
+
+def test_both_take_a_step_after_one_look():
+    model = bert()
+    optimizer = muon(model, lr=0.01, betas=(0.9, 0.98), eps=1e-6, decay=0.0)
+    looks = []
+
+    def closure() -> float:
+        looks.append(1)
+        return 17.0
+
+    assert optimizer.step(closure) == 17.0
+    assert len(looks) == 1

@@ -1,10 +1,12 @@
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import UserError
 from heedful.train.loop import Plan
-from heedful.train.schedule import SCHEDULES, inverse_root, linear, seconds
+from heedful.train.schedule import SCHEDULES, between, cosine, inverse_root, linear, seconds, trapezoid
 
 shares = st.floats(0, 1)
 
@@ -74,6 +76,70 @@ def test_the_root_is_a_share_and_never_nothing_after_the_warm_up(progress: float
     assert share > 0.0 or progress < warmup or warmup == 0.0
 
 
+@pytest.mark.parametrize(
+    ("progress", "warmup", "expected"),
+    [
+        (0.0, 0.2, 0.0),
+        (0.05, 0.2, 0.25),
+        (0.2, 0.2, 1.0),
+        (0.6, 0.2, 0.5),
+        (0.2 + 0.8 / 3, 0.2, 0.75),  # half of 1 + cos 60°
+        (1.0, 0.2, 0.0),
+        (1.5, 0.2, 0.0),
+        (0.0, 0.0, 1.0),
+        (0.5, 0.0, 0.5),
+        (0.25, 1.0, 0.25),
+        (1.0, 1.0, 1.0),
+    ],
+)
+def test_up_in_a_straight_line_then_down_along_a_wave(progress: float, warmup: float, expected: float):
+    assert cosine(progress, warmup) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("progress", "warmup", "decay", "expected"),
+    [
+        (0.0, 0.2, 0.4, 0.0),
+        (0.05, 0.2, 0.4, 0.25),
+        (0.2, 0.2, 0.4, 1.0),
+        (0.6, 0.2, 0.4, 1.0),
+        (0.7, 0.2, 0.4, 0.75),
+        (1.0, 0.2, 0.4, 0.0),
+        (1.5, 0.2, 0.4, 0.0),
+        (0.0, 0.0, 0.5, 1.0),
+        (0.75, 0.0, 0.5, 0.5),
+        (0.5, 0.8, 0.8, 0.625),  # they cross in the middle
+        (0.25, 0.5, 1.0, 0.5),
+        (1.0, 0.5, 0.0, 1.0),
+    ],
+)
+def test_up_flat_and_down(progress: float, warmup: float, decay: float, expected: float):
+    assert trapezoid(progress, warmup, decay) == pytest.approx(expected)
+
+
+@given(shares, st.floats(0, 0.9))
+def test_a_trapezoid_without_a_top_is_the_triangle(progress: float, warmup: float):
+    assert trapezoid(progress, warmup, 1 - warmup) == pytest.approx(linear(progress, warmup))
+
+
+@given(shares, shares, st.floats(0, 0.9), st.floats(0.01, 1))
+def test_what_falls_falls_to_nothing_and_never_leaves_its_range(
+    one: float, other: float, warmup: float, decay: float
+):
+    early, late = sorted((one, other))
+    for name in ("linear", "cosine", "trapezoid"):
+        schedule = SCHEDULES[name]
+        assert schedule(1.0, warmup, decay) == 0.0
+        assert 0.0 <= schedule(early, warmup, decay) <= 1.0
+        if early >= warmup:
+            assert schedule(early, warmup, decay) >= schedule(late, warmup, decay)
+
+
+def test_between_two_numbers():
+    assert [between(share, 0.3, 0.15) for share in (0.0, 0.2, 1.0, 7.0)] == pytest.approx([0.3, 0.27, 0.15, 0.15])
+    assert between(0.5, 0.15, 0.25) == pytest.approx(0.2)
+
+
 def test_a_plan_follows_the_schedule_that_it_names():
     """The rate of a step is that of its middle."""
     rates = {}
@@ -90,9 +156,13 @@ def test_a_plan_follows_the_schedule_that_it_names():
             checkpoint_steps=1,
             checkpoint_seconds=None,
             schedule=name,
+            decay=0.1,
         )
         rates[name] = [plan.rate(step, 0.0) for step in (0, 1, 4, 9)]
     assert rates["linear"] == pytest.approx([0.4, 1.2, 2 * 0.55 / 0.75, 2 * 0.05 / 0.75])
+    wave = [2 * (0.5 + 0.5 * math.cos(math.pi * share / 0.75)) for share in (0.2, 0.7)]
+    assert rates["cosine"] == pytest.approx([0.4, 1.2, *wave])
+    assert rates["trapezoid"] == pytest.approx([0.4, 1.2, 2.0, 1.0])
     assert rates["inverse-root"] == pytest.approx([0.4, 1.2, 2 * (0.25 / 0.45) ** 0.5, 2 * (0.25 / 0.95) ** 0.5])
 
 

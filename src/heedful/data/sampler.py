@@ -1,13 +1,13 @@
 """The order of the data: seeded, resumable, split by rank, filled to a token budget.
 
-The stream of batches is a function of the seed alone. Every rank walks the whole stream and makes only its
-own batches, so that the tokens of an epoch are seen once however many ranks there are, and a position is two
-numbers.
+The stream of batches is a function of the seed alone; where the masking rate changes over a run, of that too.
+Every rank walks the whole stream and makes only its own batches, so that the tokens of an epoch are seen once
+however many ranks there are, and a position is two numbers.
 
 Shapes: B sequences, N tokens, M masked tokens.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,18 +53,27 @@ class Sampler:
             )
 
     def stream(
-        self, position: Position = START, rank: int = 0, ranks: int = 1
+        self,
+        position: Position = START,
+        rank: int = 0,
+        ranks: int = 1,
+        mask_rate: Callable[[int], float] | None = None,
     ) -> Iterator[tuple[Position, PretrainingBatch]]:
         """Batches from the position on, without end, each with the position after it and its peers'.
 
-        The ranks take turns: whoever starts at the same position gets the batches in between.
+        The ranks take turns: whoever starts at the same position gets the batches in between. `mask_rate` gives the
+        rate of a rank's first batch of this stream (0), of its second (1), and so on; without it, it is always the
+        same.
         """
-        turn, mine = 0, None
+        turn, mine, made = 0, None, 0
         while True:
             examples, bounds = self.epoch(position.epoch)
             for batch in range(position.batch, len(bounds) - 1):
                 if turn == rank:
-                    mine = self._batch(examples.take(slice(bounds[batch], bounds[batch + 1])), position.epoch, batch)
+                    rate = self.mask_rate if mask_rate is None else mask_rate(made)
+                    chosen = examples.take(slice(bounds[batch], bounds[batch + 1]))
+                    mine = self._batch(chosen, position.epoch, batch, rate)
+                    made += 1
                 turn = (turn + 1) % ranks
                 if turn == 0:
                     assert mine is not None
@@ -76,7 +85,7 @@ class Sampler:
         examples, bounds = self.epoch(0)
         tokens = 0
         for batch in range(len(bounds) - 1):
-            made = self._batch(examples.take(slice(bounds[batch], bounds[batch + 1])), 0, batch)
+            made = self._batch(examples.take(slice(bounds[batch], bounds[batch + 1])), 0, batch, self.mask_rate)
             yield made
             tokens += len(made.ids)
             if tokens >= most_tokens:
@@ -99,7 +108,7 @@ class Sampler:
         special = 3 if self.nsp else 2
         return examples.a_stop - examples.a_start + examples.b_stop - examples.b_start + special
 
-    def _batch(self, examples: Examples, epoch: int, batch: int) -> PretrainingBatch:
+    def _batch(self, examples: Examples, epoch: int, batch: int, mask_rate: float) -> PretrainingBatch:
         clean, segments, sequences, offsets = self._packed(examples)
         ids, positions, labels = mask_tokens(
             clean,
@@ -107,7 +116,7 @@ class Sampler:
             special=self.tokenizer.special,
             mask_id=self.tokenizer.mask,
             rng=np.random.default_rng([self.seed, epoch, batch + 1]),  # with a zero it would be the epoch's own
-            rate=self.mask_rate,
+            rate=mask_rate,
             continues=self.tokenizer.continues if self.whole_words else None,
         )
         return PretrainingBatch(

@@ -32,13 +32,22 @@ def require_free(out: Path) -> None:
 def claim(out: Path, recipe: Any) -> bool:
     """Take a new or empty folder for a run, and note in it what the run is; whether the folder is new."""
     require_free(out)
-    made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    lines = "".join(f'{name} = "{version}"\n' for name, version in made.items())
-    content = f"{to_toml(recipe)}\n[made]\n{lines}".encode()
+    content = _note(recipe)
     new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     write_file(out / RUN_FILE, content)
     return new
+
+
+def amend(out: Path, recipe: Any) -> None:
+    """Note anew what the run is, now that more of it has been decided."""
+    write_file(out / RUN_FILE, _note(recipe))
+
+
+def _note(recipe: Any) -> bytes:
+    made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    lines = "".join(f'{name} = "{version}"\n' for name, version in made.items())
+    return f"{to_toml(recipe)}\n[made]\n{lines}".encode()
 
 
 def require_unfinished(out: Path, go_on: str = "use --from") -> None:

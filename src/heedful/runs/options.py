@@ -21,6 +21,8 @@ RECIPES = "recipes"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
 """Peak rates, lower for larger models: base stayed on the plateau of word frequencies with 3e-4 and learns with
 1e-4. Checked by short runs alone (docs/results.md)."""
+DECAY = 0.2
+"""The last share of a run, in which the rate of a trapezoid falls."""
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
@@ -88,28 +90,38 @@ class ObjectivePart:
     """Tokens in a training sequence, special ones included."""
     mask_rate: float = 0.15
     """Share of the tokens to predict."""
+    final_mask_rate: Annotated[float | None, optional(metavar="SHARE")] = None
+    """Let that share go to this one, in a straight line over the run."""
     whole_words: bool = False
     """Hide all pieces of a word together."""
 
     def __post_init__(self) -> None:
         if self.length < 8:
             raise UserError(f"length {self.length} is too short to hold a pair of sentences; use 8 or more")
-        if not 0 < self.mask_rate < 1:
-            raise UserError(f"mask_rate {self.mask_rate} must lie between 0 and 1")
+        for name in ("mask_rate", "final_mask_rate"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise UserError(f"{name} {value} must lie between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerPart:
-    """The optimizer: AdamW, linear warm-up, then linear decay."""
+    """The optimizer, and how fast it learns when."""
 
+    name: Annotated[Literal["adamw", "muon"], arg(name="optimizer")] = "adamw"
+    """adamw, or muon: every direction of a layer's matrix learns alike; AdamW for the rest."""
     lr: Annotated[float | None, optional(metavar="RATE")] = None
     """Peak learning rate (by default one that suits the size)."""
-    batch_tokens: int = 8192
-    """Tokens in a batch of one process; a batch is filled up to this."""
+    batch_tokens: Annotated[int | Literal["auto"], arg(metavar="N|auto")] = 8192
+    """Tokens in a batch of one process; a batch is filled up to this. auto finds the most that a GPU can take."""
     accumulation: int = 1
     """Batches whose gradients are added before a step."""
+    schedule: Literal["linear", "cosine", "trapezoid"] = "linear"
+    """How the learning rate falls to zero after the warm-up: evenly, along a wave, or only at the end."""
     warmup: float = 0.1
     """Share of the run during which the learning rate rises."""
+    decay: Annotated[float | None, optional(metavar="SHARE")] = None
+    """Share of the run, its last, during which the rate of a trapezoid falls (0.2 by default)."""
     weight_decay: float = 0.01
     """Pull of the matrices towards zero; biases and norms are free of it."""
     beta1: float = 0.9
@@ -124,6 +136,13 @@ class OptimizerPart:
             raise UserError(f"accumulation {self.accumulation} must be at least 1")
         if not 0 <= self.warmup <= 1:
             raise UserError(f"warmup {self.warmup} is a share of the run and must lie between 0 and 1")
+        if self.decay is not None and self.schedule != "trapezoid":
+            raise UserError(f"--decay is for --schedule trapezoid; leave it out: {self.schedule} falls all along")
+        if self.decay is not None and not (self.decay > 0 and self.warmup + self.decay <= 1):
+            raise UserError(
+                f"decay {self.decay} is a share of the run and must be above 0, "
+                f"and at most {1 - self.warmup:g} after a warmup of {self.warmup}"
+            )
         if self.lr is not None and not self.lr > 0:
             raise UserError(f"lr {self.lr} must be above 0")
         if not self.clip > 0:
@@ -249,6 +268,8 @@ def resolved(recipe: Recipe) -> Recipe:
     if run.steps is None and run.budget is None:
         run = replace(run, budget="10m")
     optimizer = replace(recipe.optimizer, lr=recipe.optimizer.lr or rate)
+    if optimizer.schedule == "trapezoid" and optimizer.decay is None:
+        optimizer = replace(optimizer, decay=min(DECAY, 1 - optimizer.warmup))
     return replace(recipe, model=model, optimizer=optimizer, run=run)
 
 
@@ -257,6 +278,7 @@ RIVALS = {
     "steps": ("run.budget",),
     "tokenizer": ("vocabulary.vocab_size", "vocabulary.cased"),
     "vocab-size": ("vocabulary.tokenizer",),
+    "schedule": ("optimizer.decay",),
     "from": ("model.size", "model.max_length", "vocabulary.vocab_size", "vocabulary.tokenizer", "vocabulary.cased"),
 }
 """What a flag puts aside of the recipe that it overrides."""

@@ -4,7 +4,7 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import PretrainingBatch
-from heedful.data.sampler import Sampler
+from heedful.data.sampler import Position, Sampler
 from heedful.data.shards import Shards, Split
 from heedful.data.shards import load as load_shards
 from heedful.data.tokenizer import Tokenizer
@@ -22,8 +22,9 @@ from heedful.formats.huggingface import load_model, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.runs import corpus
 from heedful.runs.device import Compute, choose
-from heedful.runs.folder import claim, give_back, reclaim
-from heedful.runs.options import PretrainOptions, Recipe, read_recipe, resolved
+from heedful.runs.fitting import find_tokens, less_memory, made_up
+from heedful.runs.folder import amend, claim, give_back, reclaim
+from heedful.runs.options import DECAY, RUN_FILE, PretrainOptions, Recipe, read_recipe, resolved
 from heedful.runs.training import bert_shape, interval, introduce, reporter, restore, resume_command, run, snapshot
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
@@ -31,8 +32,8 @@ from heedful.train import checkpoint
 from heedful.train.distributed import World, world
 from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, evaluate
-from heedful.train.optim import adamw
-from heedful.train.schedule import seconds
+from heedful.train.optim import OPTIMIZERS
+from heedful.train.schedule import between, seconds
 
 EVALUATION_TOKENS = 100_000
 """The most held-out tokens of one evaluation."""
@@ -54,6 +55,9 @@ def pretrain(options: PretrainOptions) -> Metrics:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
         compute.repeatable()
         new = False
+        if options.resume and recipe.optimizer.batch_tokens == "auto":
+            recipe = _noted_tokens(recipe, out, ranks)
+            options = replace(options, settings=recipe)
         if ranks.leads and options.resume:
             reclaim(out, recipe, read_recipe)
         elif ranks.leads:
@@ -61,6 +65,9 @@ def pretrain(options: PretrainOptions) -> Metrics:
         try:
             shards = _shards(options, ranks)
             model = build(recipe, shards.tokenizer).to(compute.device)
+            if recipe.optimizer.batch_tokens == "auto":
+                recipe = _fitted(recipe, out, model, compute, ranks)
+                options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)
         except BaseException:
             if ranks.leads and not options.resume:
@@ -78,7 +85,9 @@ def make_plan(recipe: Recipe) -> Plan:
         steps=run.steps,
         budget=None if run.budget is None else seconds(run.budget),
         lr=optimizer.lr,
+        schedule=optimizer.schedule,
         warmup=optimizer.warmup,
+        decay=optimizer.decay or DECAY,
         accumulation=optimizer.accumulation,
         clip=optimizer.clip,
         seed=run.seed,
@@ -146,8 +155,52 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
     return model
 
 
+def optimizer_for(recipe: Recipe, model: BertForPretraining) -> torch.optim.Optimizer:
+    """The optimizer that a resolved recipe asks for."""
+    part = recipe.optimizer
+    make = OPTIMIZERS[part.name]
+    return make(model, lr=part.lr, betas=(part.beta1, part.beta2), eps=1e-6, decay=part.weight_decay)
+
+
+def _fitted(recipe: Recipe, out: Path, model: BertForPretraining, compute: Compute, ranks: World) -> Recipe:
+    """The recipe with as many batch tokens as fit everybody's GPU: said, and noted for when the run is resumed."""
+    objective = recipe.objective
+
+    def terms(batch: PretrainingBatch) -> dict[str, Term]:
+        with compute.autocast():
+            return pretraining_terms(model, batch, compute.device)
+
+    mine = find_tokens(
+        model,
+        optimizer_for(recipe, model),
+        terms,
+        partial(
+            made_up,
+            length=objective.length,
+            vocab_size=model.config.vocab_size,
+            mask_rate=max(objective.mask_rate, objective.final_mask_rate or 0.0),
+            nsp=objective.nsp,
+        ),
+        length=objective.length,
+        accumulation=recipe.optimizer.accumulation,
+    )
+    everybodys = ranks.sum_numbers([mine if rank == ranks.rank else 0 for rank in range(ranks.ranks)])
+    recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=int(min(everybodys))))
+    if ranks.leads:
+        amend(out, recipe)
+    Log(out, leads=ranks.leads).note(f"--batch-tokens auto: {recipe.optimizer.batch_tokens}")
+    return recipe
+
+
+def _noted_tokens(recipe: Recipe, out: Path, ranks: World) -> Recipe:
+    """The recipe with the batch tokens that were found to fit when its run began."""
+    noted = ranks.share(read_recipe(out / RUN_FILE) if ranks.leads else recipe)
+    return replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=noted.optimizer.batch_tokens))
+
+
 def sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sampler:
     """The training batches."""
+    assert recipe.optimizer.batch_tokens != "auto"
     return Sampler(
         split=split,
         tokenizer=tokenizer,
@@ -226,8 +279,7 @@ def _train(
 ) -> Metrics:
     recipe, out = options.settings, options.out
     folder = out / "checkpoints"
-    rate = recipe.optimizer
-    optimizer = adamw(model, lr=plan.lr, betas=(rate.beta1, rate.beta2), eps=1e-6, decay=rate.weight_decay)
+    optimizer = optimizer_for(recipe, model)
     log = Log(out, leads=ranks.leads)
     progress = _restore(folder, model, optimizer, shards, ranks, log) if options.resume else Progress()
     testing = evaluation_sampler(recipe, shards.heldout, shards.tokenizer)
@@ -238,6 +290,17 @@ def _train(
     def terms(batch: PretrainingBatch) -> dict[str, Term]:
         with compute.autocast():
             return pretraining_terms(model, batch, compute.device)
+
+    def batches(position: Position) -> Iterator[tuple[Position, PretrainingBatch]]:
+        begun = time.perf_counter() - progress.elapsed
+
+        def mask_rate(number: int) -> float:
+            step = progress.step + number // plan.accumulation  # its own, however early the batch is made
+            moment = plan.moment(step, time.perf_counter() - begun)
+            return between(moment, recipe.objective.mask_rate, recipe.objective.final_mask_rate or 0.0)
+
+        changing = None if recipe.objective.final_mask_rate is None else mask_rate
+        return training.stream(position, ranks.rank, ranks.ranks, changing)
 
     def test(now: Progress) -> None:
         if not can_test:
@@ -260,7 +323,7 @@ def _train(
     job = Job(
         model=model,
         optimizer=optimizer,
-        batches=partial(training.stream, rank=ranks.rank, ranks=ranks.ranks),
+        batches=batches,
         tokens=lambda batch: len(batch.ids),
         counts=pretraining_counts,
         terms=terms,
@@ -280,7 +343,7 @@ def _train(
         log,
         folder=folder,
         resume=resume_command("pretrain", out, ranks) + cache,
-        smaller=f"--batch-tokens {rate.batch_tokens // 2} --accumulation {2 * plan.accumulation}",
+        smaller=less_memory(training.batch_tokens, training.length, plan.accumulation),
         tensorboard=recipe.run.tensorboard,
     )
     if ranks.leads:

@@ -63,7 +63,8 @@ def run(
         except Interrupted as stop:
             raise Interrupted(f"{stop}; go on with: {resume}") from None
         except torch.OutOfMemoryError:
-            raise UserError(f"the GPU's memory is too small for this; try {smaller}") from None
+            saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
+            raise UserError(f"the GPU's memory is too small for this; try {smaller}, in a new --out{saved}") from None
 
 
 def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: World, progress: Progress) -> None:

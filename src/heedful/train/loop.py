@@ -65,14 +65,19 @@ class Plan:
     checkpoint_seconds: float | None
     """Either this or steps between two checkpoints."""
     schedule: str = "linear"
+    decay: float = 0.2
+    """Share of the run, for a schedule that stays at its peak until then."""
 
     def rate(self, step: int, elapsed: float) -> float:
-        """The learning rate of a step: that of its middle, so that neither the first nor the last is wasted."""
-        share = SCHEDULES[self.schedule]
+        """The learning rate of a step."""
+        return self.lr * SCHEDULES[self.schedule](self.moment(step, elapsed), self.warmup, self.decay)
+
+    def moment(self, step: int, elapsed: float) -> float:
+        """When in the run a step is, from 0 to 1: in its middle, so that neither the first nor the last is wasted."""
         if self.steps is not None:
-            return self.lr * share((step + 0.5) / self.steps, self.warmup)
+            return (step + 0.5) / self.steps
         assert self.budget is not None
-        return self.lr * share(min(1.0, elapsed / self.budget), self.warmup)
+        return min(1.0, elapsed / self.budget)
 
     def done(self, progress: Progress) -> float:
         """The share of the run that is behind us."""

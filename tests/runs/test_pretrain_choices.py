@@ -1,0 +1,277 @@
+"""What a pretraining run may choose besides its model: optimizer, schedules, batches that fit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from heedful.commands.making import pretrain_options
+from heedful.data import tokenizer as wordpiece
+from heedful.data.sampler import Sampler
+from heedful.errors import UserError
+from heedful.runs import corpus, pretrain
+from heedful.runs.folder import claim
+from heedful.runs.options import (
+    ModelPart,
+    ObjectivePart,
+    OptimizerPart,
+    PretrainOptions,
+    Recipe,
+    RunPart,
+    TextPart,
+    VocabularyPart,
+    read_recipe,
+    resolved,
+)
+
+CHOICES = {
+    "muon": {"optimizer__name": "muon"},
+    "trapezoid": {"optimizer__schedule": "trapezoid", "optimizer__decay": 0.25},
+    "cosine": {"optimizer__schedule": "cosine"},
+    "rates": {"objective__mask_rate": 0.6, "objective__final_mask_rate": 0.1},
+    "all": {"optimizer__name": "muon", "optimizer__accumulation": 2, "objective__final_mask_rate": 0.7},
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a text and a tokenizer for it."""
+    folder = tmp_path_factory.mktemp("home")
+    random = Random(0)
+    words = ["".join(random.choices("bdfgklmnaeiou", k=random.randint(1, 6))) for _ in range(300)]
+    text = "\n\n".join(
+        "\n".join(" ".join(random.choices(words, k=random.randint(3, 9))) for _ in range(random.randint(2, 6)))
+        for _ in range(47)
+    )
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    made = corpus.train_tokenizer([folder / "text.txt"], TextPart(), VocabularyPart(vocab_size=200))
+    wordpiece.save(made, folder / "tokenizer")
+    return folder
+
+
+def recipe_of(home: Path, **changes: Any) -> Recipe:
+    """A very small run; `part__field=value` changes it."""
+    recipe = Recipe(
+        corpus=(str(home / "text.txt"),),
+        text=TextPart(held_out=0.2),
+        vocabulary=VocabularyPart(tokenizer=str(home / "tokenizer")),
+        model=ModelPart(size="tiny", max_length=64),
+        objective=ObjectivePart(length=32),
+        optimizer=OptimizerPart(batch_tokens=256),
+        run=RunPart(steps=6, evaluations=1, checkpoint_every="3"),
+    )
+    parts: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        part, _, field = name.partition("__")
+        parts.setdefault(part, {})[field] = value
+    return replace(recipe, **{part: replace(getattr(recipe, part), **values) for part, values in parts.items()})
+
+
+def go(home: Path, out: Path, *, resume: bool = False, **changes: Any) -> dict[str, float]:
+    options = PretrainOptions(settings=recipe_of(home, **changes), out=out, resume=resume, cache=home / "cache")
+    return pretrain.pretrain(options)
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def reports(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def failing(step: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the run fail when it comes to a step (of one batch)."""
+    real: Callable[..., Any] = pretrain.pretraining_terms
+    seen = []
+
+    def terms(*arguments: Any) -> Any:
+        if torch.is_grad_enabled():
+            seen.append(1)
+        if len(seen) > step:
+            raise error
+        return real(*arguments)
+
+    monkeypatch.setattr(pretrain, "pretraining_terms", terms)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_choice_makes_another_model_and_resumes_exactly(
+    choice: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    go(home, tmp_path / "plain")
+    go(home, tmp_path / "whole", **CHOICES[choice])
+    assert weights(tmp_path / "whole") != weights(tmp_path / "plain")
+    with monkeypatch.context() as patch:
+        failing(4 * CHOICES[choice].get("optimizer__accumulation", 1), KeyboardInterrupt(), patch)
+        with pytest.raises(KeyboardInterrupt):
+            go(home, tmp_path / "parts", **CHOICES[choice])
+    assert [path.name for path in (tmp_path / "parts" / "checkpoints").iterdir()] == ["step-00000003"]
+    go(home, tmp_path / "parts", resume=True, **CHOICES[choice])
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+
+
+def test_the_rate_falls_at_the_end_of_a_trapezoid(home: Path, tmp_path: Path):
+    go(home, tmp_path / "out", optimizer__schedule="trapezoid", optimizer__decay=0.5, optimizer__lr=0.006)
+    rates = [line["lr"] for line in reports(tmp_path / "out")]
+    assert rates == pytest.approx([0.005, 0.006, 0.006, 0.005, 0.003, 0.001])  # 0.1 of warm-up: 1/12 of 1/10
+
+
+def test_the_masking_rate_goes_from_one_to_the_other(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """By the middle of each step, also when several batches make a step."""
+    asked, real = [], Sampler._batch
+
+    def batch(self: Sampler, examples: Any, epoch: int, number: int, rate: float) -> Any:
+        asked.append(rate)
+        return real(self, examples, epoch, number, rate)
+
+    monkeypatch.setattr(Sampler, "_batch", batch)
+    changes = {"run__steps": 4, "optimizer__accumulation": 2, "objective__mask_rate": 0.5}
+    go(home, tmp_path / "out", **changes, objective__final_mask_rate=0.1, text__held_out=0.0)
+    assert asked[:8] == pytest.approx([0.45, 0.45, 0.35, 0.35, 0.25, 0.25, 0.15, 0.15])
+    asked.clear()
+    go(home, tmp_path / "still", **changes, text__held_out=0.0)
+    assert set(asked) == {0.5}
+
+
+def test_evaluations_keep_their_masks(home: Path, tmp_path: Path):
+    same = {"optimizer__lr": 1e-30, "run__steps": 1}
+    scores = [
+        go(home, tmp_path / "one", **same),
+        go(home, tmp_path / "two", **same, objective__mask_rate=0.9, objective__final_mask_rate=0.8),
+    ]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-6)
+
+
+def test_under_a_budget_time_decides(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked, real = [], Sampler._batch
+
+    def batch(self: Sampler, examples: Any, epoch: int, number: int, rate: float) -> Any:
+        asked.append(rate)
+        return real(self, examples, epoch, number, rate)
+
+    monkeypatch.setattr(Sampler, "_batch", batch)
+    run = {"run__steps": None, "run__budget": "1s"}
+    go(home, tmp_path / "out", **run, objective__mask_rate=0.6, objective__final_mask_rate=0.2, text__held_out=0.0)
+    assert asked == sorted(asked, reverse=True)
+    assert 0.55 < asked[0] < 0.6
+    assert 0.2 <= asked[-1] < 0.25
+
+
+def test_batch_tokens_are_found_said_noted_and_kept(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pretrain, "find_tokens", lambda *_, **__: 512)
+    with monkeypatch.context() as patch:
+        failing(4, KeyboardInterrupt(), patch)
+        with pytest.raises(KeyboardInterrupt):
+            go(home, tmp_path / "out", optimizer__batch_tokens="auto")
+    assert "--batch-tokens auto: 512\n" in capsys.readouterr().out
+    assert read_recipe(tmp_path / "out" / "heedful.toml").optimizer.batch_tokens == 512
+
+    def never(*_: object, **__: object) -> int:
+        raise AssertionError("it is known already")
+
+    monkeypatch.setattr(pretrain, "find_tokens", never)
+    go(home, tmp_path / "out", resume=True, optimizer__batch_tokens="auto")
+    go(home, tmp_path / "told", optimizer__batch_tokens=512)
+    assert weights(tmp_path / "out") == weights(tmp_path / "told")
+
+
+def test_a_run_killed_before_it_knew_finds_out_again(home: Path, tmp_path: Path):
+    claim(tmp_path / "out", resolved(recipe_of(home, optimizer__batch_tokens="auto")))
+    assert read_recipe(tmp_path / "out" / "heedful.toml").optimizer.batch_tokens == "auto"
+    go(home, tmp_path / "out", resume=True, optimizer__batch_tokens="auto")
+    assert read_recipe(tmp_path / "out" / "heedful.toml").optimizer.batch_tokens == 8192  # a CPU's
+
+
+def test_finding_out_leaves_the_run_as_it_was(home: Path, tmp_path: Path):
+    go(home, tmp_path / "found", optimizer__batch_tokens="auto", run__steps=2)
+    go(home, tmp_path / "told", optimizer__batch_tokens=8192, run__steps=2)
+    assert weights(tmp_path / "found") == weights(tmp_path / "told")
+
+
+def test_what_is_tried_is_like_the_run(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The model's own vocabulary, the higher of the masking rates, the optimizer of the run."""
+    seen: dict[str, Any] = {}
+
+    def find(model: Any, optimizer: Any, terms: Any, batch: Any, **options: Any) -> int:
+        seen.update(optimizer=type(optimizer).__name__, batch=batch(320), terms=terms(batch(320)), **options)
+        return 256
+
+    monkeypatch.setattr(pretrain, "find_tokens", find)
+    changes = {"optimizer__name": "muon", "optimizer__accumulation": 3, "objective__final_mask_rate": 0.4}
+    go(home, tmp_path / "out", optimizer__batch_tokens="auto", run__steps=1, **changes)
+    assert (seen["optimizer"], seen["length"], seen["accumulation"]) == ("Both", 32, 3)
+    assert (len(seen["batch"].ids), len(seen["batch"].positions), seen["batch"].ids.max() < 200) == (320, 128, True)
+    assert {name: term.count for name, term in seen["terms"].items()} == {"mlm": 128, "nsp": 10}
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_out_of_memory_says_what_would_fit(step: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        failing(step, torch.OutOfMemoryError("CUDA out of memory"), patch)
+        with pytest.raises(UserError) as caught:
+            go(home, tmp_path / "out")
+    said = str(caught.value)
+    assert said.startswith(
+        "the GPU's memory is too small for this; try --batch-tokens 128 --accumulation 2, "
+        "or --batch-tokens auto, which finds what fits, in a new --out"
+    )
+    assert "\n" not in said
+    assert ("; when more memory is free, go on with: heedful pretrain --resume --out" in said) == (step > 3)
+    go(home, tmp_path / "out", resume=True)
+    go(home, tmp_path / "whole")
+    assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+
+
+def typed(*arguments: str) -> Recipe:
+    return resolved(pretrain_options(["text.txt", "--out", "out", *arguments]).settings)
+
+
+def test_the_choices_have_flags():
+    made = typed("--optimizer", "muon", "--schedule", "trapezoid", "--decay", "0.3", "--batch-tokens", "auto")
+    assert made.optimizer == OptimizerPart(
+        name="muon", schedule="trapezoid", decay=0.3, batch_tokens="auto", lr=made.optimizer.lr
+    )
+    assert typed("--batch-tokens", "4096").optimizer.batch_tokens == 4096
+    rates = typed("--mask-rate", "0.3", "--final-mask-rate", "0.15").objective
+    assert (rates.mask_rate, rates.final_mask_rate) == (0.3, 0.15)
+    assert typed("--schedule", "trapezoid").optimizer.decay == 0.2
+    assert typed("--schedule", "trapezoid", "--warmup", "0.9").optimizer.decay == pytest.approx(0.1)
+    assert typed().optimizer.decay is None
+
+
+def test_another_schedule_puts_the_decay_of_a_recipe_aside(tmp_path: Path):
+    (tmp_path / "mine.toml").write_text('[optimizer]\nschedule = "trapezoid"\ndecay = 0.3\nbatch_tokens = "auto"\n')
+    mine = ("--recipe", str(tmp_path / "mine.toml"))
+    assert typed(*mine).optimizer.decay == 0.3
+    assert typed(*mine).optimizer.batch_tokens == "auto"
+    assert typed(*mine, "--schedule", "cosine").optimizer.decay is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--batch-tokens", "many"), "^--batch-tokens is 'many' but must be a whole number"),
+        (("--optimizer", "sgd"), "^--optimizer is 'sgd'; choose from adamw, muon"),
+        (("--schedule", "flat"), "^--schedule is 'flat'; choose from cosine, linear, trapezoid"),
+        (("--decay", "0.2"), "^--decay is for --schedule trapezoid; leave it out: linear falls all along"),
+        (
+            ("--schedule", "trapezoid", "--decay", "0.95"),
+            "^decay 0.95 is a share of the run and must be above 0, and at most 0.9 after a warmup of 0.1",
+        ),
+        (("--schedule", "trapezoid", "--decay", "0"), "^decay 0.0 is a share of the run and must be above 0"),
+        (("--final-mask-rate", "1"), "^final_mask_rate 1.0 must lie between 0 and 1"),
+        (("--mask-rate", "0"), "^mask_rate 0.0 must lie between 0 and 1"),
+    ],
+)
+def test_what_is_no_choice_is_refused_in_a_line(arguments: tuple[str, ...], message: str):
+    with pytest.raises(UserError, match=message):
+        typed(*arguments)

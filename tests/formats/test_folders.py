@@ -62,14 +62,14 @@ def test_a_folder_is_opened_by_the_type_it_names(tmp_path: Path, kind: str):
 
 
 def test_every_type_is_opened_by_somebody():
-    assert LOADERS.keys() == MODELS.keys() | {"heedful_bert"}
+    assert LOADERS.keys() == MODELS.keys() | {"heedful_bert", "heedful_mixed_bert", "modernbert"}
 
 
 def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with pytest.raises(UserError) as caught:
         heedful.load_model(tmp_path)
-    known = "bert, heedful_bert, marian, pegasus, heedful_transformer, heedful_rnn"
+    known = "bert, modernbert, heedful_bert, heedful_mixed_bert, marian, pegasus, heedful_transformer, heedful_rnn"
     said = f"{tmp_path} holds a model of type 'gpt2'; those that can be loaded are {known}"
     assert str(caught.value) == said
     (tmp_path / "config.json").write_text("[]", encoding="utf-8")

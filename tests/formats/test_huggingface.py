@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from heedful.errors import UserError
-from heedful.formats.huggingface import CONFIG_KEYS, MEAN_CODE, load_model, read_config, save_model, their_name
+from heedful.formats.huggingface import (
+    CONFIG_KEYS,
+    MEAN_CODE,
+    MIXED_KEYS,
+    load_model,
+    read_config,
+    save_model,
+    their_name,
+)
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.models.heads import TASKS, BertForTask, Head
 
@@ -107,8 +115,9 @@ def test_every_setting_comes_back(tmp_path_factory: pytest.TempPathFactory, head
 
 
 def test_every_field_of_the_config_has_a_name():
-    """But for how it pools, which transformers has no word for: that is the type of the model."""
-    assert CONFIG_KEYS.keys() | {"pool"} == {field.name for field in dataclasses.fields(BertConfig)}
+    """transformers' for a BERT as published; else our own, for it has none."""
+    assert CONFIG_KEYS.keys() | set(MIXED_KEYS) == {field.name for field in dataclasses.fields(BertConfig)}
+    assert CONFIG_KEYS.keys().isdisjoint(MIXED_KEYS)
 
 
 def test_every_parameter_has_its_own_name():
@@ -159,7 +168,7 @@ def test_a_config_that_is_not_json(folder: Path, content: bytes):
 
 def test_a_config_of_another_model(folder: Path):
     change_config(folder, model_type="gpt2")
-    assert "holds a model of type 'gpt2'; only 'bert' can be loaded" in refusal(folder)
+    assert "holds a model of type 'gpt2'; only 'bert' and 'modernbert' can be loaded" in refusal(folder)
 
 
 def test_a_config_that_is_no_table(folder: Path):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import logging
 import sys
@@ -230,3 +231,33 @@ def test_a_missing_runtime_is_named(words, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UserError, match=r"^onnxruntime is not installed"):
         quantise(words[1], tmp_path / "small.onnx")
+
+
+MODERN = dataclasses.replace(CONFIG, pre_norm=True, positions="rotary", gated=True, bias=False, segments=0)
+MIXED = dataclasses.replace(CONFIG, pre_norm=True, gated=True, pool="mean")
+
+
+@pytest.mark.parametrize(
+    ("config", "head"),
+    [(MODERN, ANSWERS), (MIXED, Head(task="classify", labels=("x", "y", "z")))],
+    ids=["modern answers", "mixed classes"],
+)
+def test_newer_options_are_exported_too(tmp_path: Path, config: BertConfig, head: Head) -> None:
+    model = some(BertForTask(config, head))
+    export(model, tmp_path / "model.onnx")
+    assert read_card(tmp_path / "model.onnx").segments == config.segments
+    feed = arrays(97)
+    ids, mask, segments = (torch.from_numpy(feed[name]) for name in ours.INPUTS)
+    with torch.inference_mode():
+        states = model.bert(ids, segments, mask).hidden.numpy()
+        scores = model(ids, segments, mask).numpy()
+    found = run(str(tmp_path / "model.onnx"), feed)
+    real = feed["attention_mask"] == 1
+    np.testing.assert_allclose(found["last_hidden_state"][real], states[real], atol=1e-4)
+    if head.reads_sequence:
+        np.testing.assert_allclose(found["logits"], scores, atol=1e-4)
+    else:
+        answers = np.stack([found["start_logits"], found["end_logits"]], -1)
+        np.testing.assert_allclose(answers[real], scores[real], atol=1e-4)
+    alone = run(states_alone(tmp_path / "model.onnx"), feed)
+    np.testing.assert_allclose(alone["last_hidden_state"][real], states[real], atol=1e-4)

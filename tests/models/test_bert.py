@@ -238,7 +238,7 @@ def test_an_unknown_activation_is_refused_with_the_known_ones():
         dataclasses.replace(CONFIG, activation="tanh")
 
 
-@pytest.mark.parametrize("name", ["vocab_size", "layers", "dim", "heads", "ffn_dim", "max_length", "segments"])
+@pytest.mark.parametrize("name", ["vocab_size", "layers", "dim", "heads", "ffn_dim", "max_length"])
 def test_nothing_may_be_smaller_than_one(name: str):
     with pytest.raises(UserError, match=f"{name} 0 must be at least 1"):
         dataclasses.replace(CONFIG, **{name: 0})

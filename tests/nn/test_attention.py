@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from heedful.errors import UserError
 from heedful.nn.attention import MultiHeadAttention, causal_mask, explained_attention, packed_attention
 from heedful.nn.layout import Packed, Padded
+from heedful.nn.positions import rotary, rotate
 
 DIM, HEADS = 21, 3
 LENGTHS = (5, 2, 7)
@@ -312,3 +313,49 @@ def test_half_precision_on_a_gpu_agrees_with_full_precision_padded(monkeypatch: 
     (half, half_gradient), (full, full_gradient) = answers
     assert_close(half, full, rtol=0, atol=2e-2)
     assert_close(half_gradient, full_gradient, rtol=0, atol=2e-2 * full_gradient.abs().max().item())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_one_matrix_in_place_of_three_projects_the_same(bias: bool):
+    torch.manual_seed(13)
+    ours = MultiHeadAttention(DIM, HEADS, bias=bias).eval()
+    assert [name for name, _ in ours.named_parameters() if name.endswith("bias")] == (
+        [f"{part}.bias" for part in ("query", "key", "value", "output")] if bias else []
+    )
+    x, layout = normal(TOKENS, DIM), packed_layout()
+    apart = (*ours.project(x), ours(x, layout)[0])
+    ours.join()
+    for one, other in zip(apart, (*ours.project(x), ours(x, layout)[0]), strict=True):
+        assert_close(one, other)
+
+
+@torch.no_grad()
+def test_queries_and_keys_are_turned_and_values_are_not():
+    torch.manual_seed(17)
+    ours = MultiHeadAttention(30, 3).eval()
+    x, mask = normal(2, 7, 30), torch.arange(7) < torch.tensor([7, 5])[:, None]
+    rotation = rotary(torch.arange(7), 10, 50.0)
+    query, key, value = ours.project(x)
+    query, key, value = (part.transpose(1, 2) for part in (rotate(query, rotation), rotate(key, rotation), value))
+    mixed, weights = explained_attention(query, key, value, mask[:, None, None])
+    expected = ours.output(mixed.transpose(1, 2).flatten(-2))
+    found, nothing = ours(x, Padded(mask), rotation=rotation)
+    assert nothing is None
+    assert_close(found, expected)
+    explained, found_weights = ours(x, Padded(mask), explain=True, rotation=rotation)
+    assert_close(explained, expected)
+    assert_close(found_weights, weights)
+    assert not torch.allclose(ours(x, Padded(mask))[0], expected, atol=1e-3)
+
+
+@torch.no_grad()
+def test_packed_agrees_with_padded_when_turned():
+    torch.manual_seed(19)
+    ours, layout = MultiHeadAttention(30, 3).eval(), packed_layout()
+    x = normal(TOKENS, 30)
+    rotation = rotary(layout.positions(x), 10, 50.0)
+    padded = rotary(torch.arange(LONGEST), 10, 50.0)
+    expected = layout.pack(ours(layout.unpack(x), Padded(layout.mask()), rotation=padded)[0])
+    assert_close(ours(x, layout, rotation=rotation)[0], expected)
+    assert_close(ours(x, layout, explain=True, rotation=rotation)[0], expected)

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, Moment
+from heedful.nn.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, FeedForward, Moment
 from heedful.nn.layout import Padded
 
 DIM, HEADS, FFN_DIM = 21, 3, 29
@@ -174,3 +174,44 @@ def test_dropout_comes_before_each_residual(kind: type[EncoderLayer] | type[Deco
             found = layer(x, layout)[0]
         expected = x if pre_norm else nn.functional.layer_norm(x, (DIM,))
         assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_a_gate_by_hand():
+    layer = FeedForward(2, 1, "relu", gated=True, bias=False)
+    layer.inner.weight.copy_(torch.tensor([[1.0, -1.0], [2.0, 3.0]]))  # what is let through, and the gate
+    layer.outer.weight.copy_(torch.tensor([[1.0], [10.0]]))
+    # relu(5 - 3) = 2 times a gate of 10 + 9; relu(3 - 5) = 0.
+    assert layer(torch.tensor([[5.0, 3.0], [3.0, 5.0]])).tolist() == [[38.0, 380.0], [0.0, 0.0]]
+
+
+@torch.no_grad()
+def test_a_gate_has_biases_unless_told_otherwise():
+    layer = FeedForward(DIM, FFN_DIM, "gelu", gated=True)
+    fill_at_random(layer)
+    x = normal(B, DIM)
+    through, gate = layer.inner.weight.chunk(2), layer.inner.bias.chunk(2)
+    inner = nn.functional.gelu(x @ through[0].T + gate[0]) * (x @ through[1].T + gate[1])
+    assert_close(layer(x), inner @ layer.outer.weight.T + layer.outer.bias)
+
+
+@torch.no_grad()
+def test_normed_input_goes_to_the_attention_as_it_is():
+    made = EncoderLayer(*SIZES, pre_norm=True, normed=True).eval()
+    fill_at_random(made)
+    x, layout = normal(B, S, DIM), Padded(source_mask())
+    after = x + made.attention(x, layout)[0]
+    assert_close(made(x, layout)[0], after + made.feed_forward(made.feed_forward_norm(after)))
+    assert not list(made.attention_norm.parameters())
+    # Norms that come after a sublayer are never left out.
+    assert list(EncoderLayer(*SIZES, normed=True).attention_norm.parameters())
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_without_biases_there_are_none(gated: bool):
+    made = EncoderLayer(*SIZES, pre_norm=True, gated=gated, bias=False)
+    names = [name for name, _ in made.named_parameters()]
+    assert not [name for name in names if name.endswith("bias")]
+    assert len(names) == 8
+    with_biases = EncoderLayer(*SIZES, pre_norm=True, gated=gated)
+    assert len([name for name, _ in with_biases.named_parameters()]) == 16

@@ -113,6 +113,12 @@ def test_a_model_with_one_segment_reads_single_texts_only(small_model: Callable[
         engine.scores(ragged())
 
 
+def test_a_model_without_segments_reads_pairs(small_model: Callable[..., Model]):
+    model = small_model("classify", segments=0)
+    ids = [torch.from_numpy(one.ids).long()[None] for one in ragged()]
+    assert_alike(TorchEngine(model).scores(ragged()), [model(one)[0].detach() for one in ids])
+
+
 def test_an_input_beyond_the_positions_is_refused(small_model: Callable[..., Model]):
     with pytest.raises(UserError, match="38 tokens is beyond the model's 37 positions"):
         TorchEngine(small_model("classify")).scores([Input(np.ones(38, np.int32), 38)])

@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -38,6 +38,32 @@ def test_what_is_said_stays():
     assert resolved(said) == said
 
 
+def test_the_form_of_a_new_model_stays():
+    model = ModelPart(pre_norm=True, positions="rotary", rotary_base=7.0, gated=True, bias=False, segments=0)
+    found = resolved(Recipe(model=model)).model
+    assert found == replace(model, size="small", max_length=512, dropout=0.1, attention_dropout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"size": "tiny"}, "size"),
+        ({"pre_norm": True}, "pre-norm"),
+        ({"positions": "rotary"}, "positions"),
+        ({"rotary_base": 7.0}, "rotary-base"),
+        ({"gated": True}, "gated"),
+        ({"bias": False}, "no-bias"),
+        ({"segments": 0}, "segments"),
+        ({"init": "scaled"}, "init"),
+    ],
+)
+def test_a_model_to_go_on_with_keeps_its_form(changes: dict[str, Any], flag: str):
+    with pytest.raises(UserError, match=f"with --from, the model keeps its own .*; leave --{flag} out"):
+        Recipe(start_from="model", model=ModelPart(**changes))
+    modern = without(Recipe(model=ModelPart(**changes)), RIVALS["from"])
+    assert replace(modern, start_from="model").model == ModelPart()
+
+
 def test_a_model_to_go_on_with_keeps_its_own():
     made = resolved(Recipe(start_from="model", model=ModelPart(dropout=0.3)))
     assert made.model == ModelPart(dropout=0.3)
@@ -72,6 +98,8 @@ def test_fields_put_aside_are_as_if_never_said():
         (OptimizerPart, {"schedule": "trapezoid", "warmup": 0.5, "decay": 0.6}, "at most 0.5 after a warmup of 0.5"),
         (OptimizerPart, {"schedule": "trapezoid", "decay": float("nan")}, "decay nan .* must be above 0"),
         (ObjectivePart, {"final_mask_rate": 0.0}, "final_mask_rate 0.0 must lie between 0 and 1"),
+        (ModelPart, {"segments": 1}, "segments 1 must be 2, or 0 for none"),
+        (ModelPart, {"rotary_base": 0.0}, "rotary_base 0.0 must be at least 1"),
         (RunPart, {"seed": -1}, "seed -1 must lie between 0 and"),
         (RunPart, {"seed": 2**63}, "must lie between 0 and 2"),
         (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),

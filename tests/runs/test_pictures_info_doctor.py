@@ -105,6 +105,11 @@ def test_the_positions_of_a_model_are_drawn(tmp_path: Path, model: Bert | BertFo
     assert_drawn(tmp_path / "positions.png", 880)
 
 
+def test_a_model_without_learned_positions_has_none_to_draw(tmp_path: Path):
+    with pytest.raises(UserError, match="learned no positions to draw; its own are rotary"):
+        pictures.model_positions(Bert(replace(CONFIG, dim=20, positions="rotary")), 11, tmp_path / "positions.png")
+
+
 @pytest.mark.parametrize(
     ("model", "heads", "pooler"),
     [

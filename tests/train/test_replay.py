@@ -1,5 +1,6 @@
 """Recorded passes against the packed path; what needs a GPU is skipped without one."""
 
+import dataclasses
 from contextlib import nullcontext
 
 import numpy as np
@@ -14,7 +15,7 @@ from heedful.models.bert import BertConfig
 from heedful.models.heads import BertForTask, Head
 from heedful.tasks.finetuning import finetuning_terms
 from heedful.tasks.scoring import layout, score
-from heedful.train.replay import MOST_TOKENS, Replay, padded_length
+from heedful.train.replay import MOST_TOKENS, Replay, _Layers, padded_length
 
 ON_CPU = pytest.mark.filterwarnings("ignore:.*CUDA is not available")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -108,6 +109,17 @@ def test_scores_and_gradients_are_those_of_the_packed_path(device: torch.device,
         model.zero_grad()
         del ours, theirs  # what of a step's graph outlives it would spoil the next recording
     assert sorted(replay.recorded) == [16, 32, 40]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_every_parameter_but_the_embeddings_is_recorded(task: str, modern: bool):
+    model = model_for(task, torch.device("cpu"))
+    if modern:
+        options = {"pre_norm": True, "positions": "rotary", "gated": True, "segments": 0}
+        model = BertForTask(dataclasses.replace(model.config, **options), model.head)
+    expected = {id(p) for name, p in model.named_parameters() if not name.startswith("bert.embeddings.")}
+    assert {id(p) for p in _Layers(model, torch.float32).parameters()} == expected
 
 
 @ON_CPU

@@ -12,8 +12,7 @@ from heedful.models.transformer import Transformer
 Model = huggingface.Model | Transformer | Rnn
 
 LOADERS: dict[str, Callable[[Path], Model]] = {
-    "bert": huggingface.load_model,
-    huggingface.MEAN_TYPE: huggingface.load_model,
+    **dict.fromkeys(huggingface.TYPES, huggingface.load_model),
     **translators.LOADERS,
 }
 """What opens a folder, by the type of model that its config.json names."""

@@ -1,8 +1,9 @@
 """BERT folders in Hugging Face's layout: `config.json` and `model.safetensors` with transformers' names.
 
-This file holds the one table of names. transformers has no BERT that classifies by the mean of the states: such a
-folder carries the few lines that teach it (`modeling_heedful.py`), under a model type of its own, so that nobody
-opens it as a BERT that reads `[CLS]` and gets other numbers.
+This file holds BERT's table of names, `modernbert.py` that of encoders with all of the newer options. transformers
+has no BERT that classifies by the mean of the states: such a folder carries the few lines that teach it
+(`modeling_heedful.py`), under a model type of its own, so that nobody opens it as a BERT that reads `[CLS]` and gets
+other numbers. For any other mix of options it has nothing equal: the folder has a type of its own too, and says so.
 """
 
 import re
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.durable import write_file
 from heedful.errors import UserError
-from heedful.formats import documents
+from heedful.formats import documents, modernbert
 from heedful.formats.weights import check_weights, read_weights
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
 from heedful.models.heads import ANSWER_ENDS, BertForTask, Head
@@ -37,13 +38,17 @@ NAMES = {
     "bert.layers.#.feed_forward.outer": "bert.encoder.layer.#.output.dense",
     "bert.layers.#.feed_forward_norm": "bert.encoder.layer.#.output.LayerNorm",
     "bert.pooler": "bert.pooler.dense",
-    "mlm.dense": "cls.predictions.transform.dense",
-    "mlm.norm": "cls.predictions.transform.LayerNorm",
+    "bert.pooler.dense": "bert.pooler.transform.dense",
+    "bert.pooler.norm": "bert.pooler.transform.LayerNorm",
+    "bert.final_norm": "bert.encoder.final_norm",
+    "mlm.transform.dense": "cls.predictions.transform.dense",
+    "mlm.transform.norm": "cls.predictions.transform.LayerNorm",
     "mlm": "cls.predictions",
     "nsp": "cls.seq_relationship",
     "output": "classifier",
 }
-"""Our modules and transformers'; # stands for the layer's number. Parameters keep their last name."""
+"""Our modules and transformers'; # stands for the layer's number. Parameters keep their last name. What transformers'
+BERT lacks, the final norm and another pooler, has names after the same manner."""
 
 PARAMETERS = {"mlm.decoder": "cls.predictions.decoder.weight"}
 """The parameters whose last name differs too."""
@@ -72,6 +77,13 @@ HEAD_KEYS = ("length", "overlap", "may_be_empty", "pairs")
 """What our folders say of a head besides, which transformers passes over."""
 MEAN_TYPE, MEAN_ARCHITECTURE = "heedful_bert", "HeedfulBertForSequenceClassification"
 MEAN_CODE = "modeling_heedful.py"
+MIXED_TYPE = "heedful_mixed_bert"
+"""Encoders that are neither the published BERT nor a ModernBERT."""
+MIXED_NOTE = "a mix of options that no architecture of transformers equals; heedful opens it"
+MIXED_KEYS = ("pool", "pre_norm", "positions", "rotary_base", "gated", "bias")
+"""What only their folders say, under our own names."""
+TYPES = ("bert", modernbert.TYPE, MEAN_TYPE, MIXED_TYPE)
+"""The types of model that this module opens."""
 CONFIG_KEYS = {
     "vocab_size": "vocab_size",
     "layers": "num_hidden_layers",
@@ -100,9 +112,10 @@ def load_model(folder: str | Path) -> Model:
         for name in sorted({name.split(".")[0] for name in theirs if name.startswith(HEADS)}):
             warnings.warn(f"the weights of the head {name!r} are left out", stacklevel=2)
         theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith(HEADS)}
-    weights = _ours(theirs, config.tied)
+    modern = document["model_type"] == modernbert.TYPE
+    weights = modernbert.ours(theirs, head) if modern else _ours(theirs, config.tied)
     mlm, nsp = "mlm.bias" in weights, "nsp.weight" in weights
-    pooler = "bert.pooler.weight" in weights
+    pooler = any(name.startswith("bert.pooler.") for name in weights)
     if (nsp or (head is not None and head.reads_sequence)) and not pooler:
         kind = "next-sentence head" if nsp else "head for sequences"
         raise UserError(f"{folder} has a {kind} but no pooler to feed it; its weights are incomplete")
@@ -114,7 +127,7 @@ def load_model(folder: str | Path) -> Model:
             weights = {name: tensor for name, tensor in weights.items() if not name.startswith(("mlm.", "nsp."))}
             if not head.reads_sequence:  # an old version keeps a pooler that nothing reads
                 weights = {name: tensor for name, tensor in weights.items() if not name.startswith("bert.pooler.")}
-    _check(folder, weights, model)
+    _check(folder, weights, model, modern)
     model.load_state_dict(weights, assign=True)
     for parameter in model.parameters():
         parameter.requires_grad_()
@@ -126,27 +139,44 @@ def save_model(model: Model, folder: str | Path) -> None:
     """Write `config.json` and `model.safetensors`; the weights take their name last, when they are whole."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config = {ours: getattr(model.config, ours) for ours in CONFIG_KEYS}
+    modern = modernbert.fits(model)
     document = {
         "architectures": [_architecture(model)],
         "model_type": "bert",
         "pad_token_id": 0,
         "dtype": "float32",
-        **{theirs: config[ours] for ours, theirs in CONFIG_KEYS.items()},
+        **({} if modern else {theirs: getattr(model.config, ours) for ours, theirs in CONFIG_KEYS.items()}),
         **(_head_document(model.head) if isinstance(model, BertForTask) else {}),
     }
-    encoder = model if isinstance(model, Bert) else model.bert
-    if model.config.pool == "mean" and encoder.pooler is not None:
-        document |= _mean_document()
+    document |= modernbert.document(model.config, _architecture(model)) if modern else _unlike_bert(model)
+    if document["model_type"] == MEAN_TYPE:
         write_file(folder / MEAN_CODE, Path(__file__).with_name(MEAN_CODE).read_bytes())
     documents.write_document(folder / "config.json", document)
+    documents.write_weights(folder, modernbert.theirs(model) if modern else _theirs(model))
+
+
+def _unlike_bert(model: Model) -> dict[str, Any]:
+    """What the config.json says of a model that no BERT of transformers equals; nothing if one does."""
+    config = model.config
+    encoder = model if isinstance(model, Bert) else model.bert
+    if config.published:
+        return _mean_document() if config.pool == "mean" and encoder.pooler is not None else {}
+    return {
+        "model_type": MIXED_TYPE,
+        "architectures": [f"Heedful{_architecture(model)}"],
+        "note": MIXED_NOTE,
+        **{name: getattr(config, name) for name in MIXED_KEYS},
+    }
+
+
+def _theirs(model: Model) -> dict[str, Tensor]:
     prefix = "bert." if isinstance(model, Bert) else ""
     weights = {
         _name_in(model, prefix + name).removeprefix(prefix): tensor for name, tensor in model.state_dict().items()
     }
     if not model.config.tied and WORD_BIASES[0] in weights:
         weights[WORD_BIASES[1]] = weights[WORD_BIASES[0]].clone()
-    documents.write_weights(folder, weights)
+    return weights
 
 
 def their_name(name: str) -> str:
@@ -174,8 +204,8 @@ def read_document(folder: Path) -> dict[str, Any]:
     """A folder's config.json, as long as it is a BERT's."""
     document = documents.read_document(folder)
     kind = document.get("model_type")
-    if kind not in ("bert", MEAN_TYPE):
-        raise UserError(f"{folder} holds a model of type {kind!r}; only 'bert' can be loaded")
+    if kind not in TYPES:
+        raise UserError(f"{folder} holds a model of type {kind!r}; only 'bert' and 'modernbert' can be loaded")
     if document.get("position_embedding_type", "absolute") != "absolute":
         raise UserError(
             f"{folder} uses {document['position_embedding_type']} positions; only absolute ones are known"
@@ -186,6 +216,8 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def _config(folder: Path, document: dict[str, Any]) -> BertConfig:
+    if document["model_type"] == modernbert.TYPE:
+        return modernbert.read_config(folder, document)
     path = folder / "config.json"
     known = {ours: document[theirs] for ours, theirs in CONFIG_KEYS.items() if document.get(theirs) is not None}
     if "vocab_size" not in known:
@@ -194,6 +226,11 @@ def _config(folder: Path, document: dict[str, Any]) -> BertConfig:
         kind = BertConfig.__annotations__[ours]
         if not isinstance(value, int | float if kind is float else kind):
             raise UserError(f"{path}: {CONFIG_KEYS[ours]} is {value!r} but must be of type {kind.__name__}")
+    if document["model_type"] == MIXED_TYPE:
+        kinds = BertConfig.__annotations__
+        return BertConfig(
+            **known, **{name: documents.setting(path, document, name, kinds[name]) for name in MIXED_KEYS}
+        )
     return BertConfig(**known, pool="mean" if document["model_type"] == MEAN_TYPE else "cls")
 
 
@@ -217,10 +254,13 @@ def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) 
         twice = next(label for label in labels if labels.count(label) > 1)
         raise UserError(f"{folder / 'config.json'}: id2label has {twice!r} twice; give every output its own name")
     named = document.get("architectures")
-    architecture = named[0] if isinstance(named, list) and named else None
-    if architecture == "BertForTokenClassification":
+    architecture = str(named[0]) if isinstance(named, list) and named else ARCHITECTURES["classify"]
+    architecture = architecture.removeprefix("Heedful").removeprefix("Modern")
+    if architecture == ARCHITECTURES["answer"] and outputs == len(ANSWER_ENDS):
+        return Head(task="answer", labels=ANSWER_ENDS, **extra)
+    if architecture == ARCHITECTURES["tag"]:
         return Head(task="tag", labels=labels, **extra)
-    if architecture in (None, "BertForSequenceClassification", MEAN_ARCHITECTURE):
+    if architecture == ARCHITECTURES["classify"]:
         problem = document.get("problem_type") or ("regression" if outputs == 1 else PROBLEMS["classify"])
         for task, word in PROBLEMS.items():
             if word == problem:
@@ -292,12 +332,13 @@ def _ours(theirs: Mapping[str, Tensor], tied: bool) -> dict[str, Tensor]:
     return weights
 
 
-def _check(folder: Path, weights: dict[str, Tensor], model: nn.Module) -> None:
+def _check(folder: Path, weights: dict[str, Tensor], model: nn.Module, modern: bool) -> None:
     """Make the weights fit the model exactly, or say which do not."""
     shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if "mlm.decoder" not in shapes:
         weights.pop("mlm.decoder", None)  # tied: a second copy of the token embeddings
-    check_weights(folder, weights, shapes, "BERT", lambda name: _name_if_any(model, name))
+    named = modernbert.their_name if modern else lambda name: _name_if_any(model, name)
+    check_weights(folder, weights, shapes, "ModernBERT" if modern else "BERT", named)
 
 
 def _name_if_any(model: nn.Module, name: str) -> str:

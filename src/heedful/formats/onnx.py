@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from heedful.durable import write_file
 from heedful.errors import UserError
-from heedful.models.bert import Bert, BertForPretraining
+from heedful.models.bert import Bert, BertForPretraining, BertOutput
 from heedful.models.heads import BertForTask, Head
 from heedful.nn.layout import Padded
 
@@ -192,17 +192,10 @@ class Graph(nn.Module):
         encoder = model if isinstance(model, Bert) else model.bert
         # Numbers to add to the scores instead of booleans: fewer operators, up to a fifth less time.
         layout = Padded((1.0 - mask.float()) * MASKED)
-        x = encoder.embeddings(ids, segments, layout)
-        for layer in encoder.layers:
-            x, _ = layer(x, layout)  # (B, T, D)
+        x, _ = encoder.states(encoder.embeddings(ids, segments, layout), layout)  # (B, T, D)
         if isinstance(model, BertForTask):
-            if not model.head.reads_sequence:
-                scores = model.output(x)  # (B, T, C)
-                return (*scores.unbind(-1), x) if model.head.task == "answer" else (scores, x)
-            assert encoder.pooler is not None
-            real = Padded(mask.bool())
-            read = real.mean(x) if encoder.config.pool == "mean" else real.first(x)
-            return model.output(torch.tanh(encoder.pooler(read))), x
+            scores = model.score(BertOutput(x, encoder.pool(x, Padded(mask.bool()))))  # (B, C) or (B, T, C)
+            return (*scores.unbind(-1), x) if model.head.task == "answer" else (scores, x)
         if isinstance(model, BertForPretraining) and model.mlm is not None:
             return model.mlm(x, encoder.embeddings.tokens.weight), x  # (B, T, V)
         return (x,)

@@ -1,10 +1,14 @@
 """BERT (Devlin et al. 2018): a Transformer encoder over `[CLS] A [SEP] B [SEP]`, and its two pretraining heads.
 
+By default as published. The options that later encoders brought stand each for itself; with all of them together it
+is a ModernBERT (Warner et al. 2024) whose layers all look at the whole input.
+
 Knows ids, not text: what the numbers stand for is the tokenizer's business.
 
 Shapes: B batch, T length, D width, H heads, L layers, V vocabulary, N packed tokens, M chosen positions.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +20,7 @@ from heedful.errors import UserError
 from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import ACTIVATIONS, EncoderLayer
 from heedful.nn.layout import Layout, Packed, Padded
+from heedful.nn.positions import rotary
 
 SIZES: dict[str, tuple[int, int, int]] = {
     "tiny": (2, 128, 2),
@@ -30,6 +35,9 @@ SIZES: dict[str, tuple[int, int, int]] = {
 POOLS = ("cls", "mean")
 """How a sequence's states become one vector."""
 
+POSITIONS = ("learned", "rotary")
+"""How a token says where it stands: by a vector added to its own, or by turning its queries and keys."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig:
@@ -42,6 +50,7 @@ class BertConfig:
     ffn_dim: int = 3072
     max_length: int = 512
     segments: int = 2
+    """Kinds of segments; with 0, nothing but `[SEP]` tells the two texts of a pair apart."""
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -51,15 +60,36 @@ class BertConfig:
     """The MLM head scores with the token embeddings themselves."""
     pool: str = "cls"
     """What the pooler reads: the state of `[CLS]` as published, or the mean of all states."""
+    pre_norm: bool = False
+    """Norms before the sublayers, and one after the last layer. The first attention reads the embeddings, which are
+    normalised already."""
+    positions: str = "learned"
+    rotary_base: float = 10000.0
+    """The longest wavelength of rotary positions, over 2π."""
+    gated: bool = False
+    """The feed-forward layers multiply what the activation lets through with a gate: GeGLU, if that is GELU."""
+    bias: bool = True
+    """Biases in the layers' matrices, in norms, and in the matrix before the scores of words."""
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise UserError(f"activation {self.activation!r} is not known; choose from {', '.join(ACTIVATIONS)}")
         if self.pool not in POOLS:
             raise UserError(f"pool {self.pool!r} is not known; choose from {', '.join(POOLS)}")
-        for name in ("vocab_size", "layers", "dim", "heads", "ffn_dim", "max_length", "segments"):
+        if self.positions not in POSITIONS:
+            raise UserError(f"positions {self.positions!r} are not known; choose from {', '.join(POSITIONS)}")
+        for name in ("vocab_size", "layers", "dim", "heads", "ffn_dim", "max_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)} must be at least 1")
+        if self.segments < 0:
+            raise UserError(f"segments {self.segments} must not be negative")
+        if not 1 <= self.rotary_base < math.inf:
+            raise UserError(f"rotary_base {self.rotary_base} must be at least 1; 10000 is usual")
+        if self.positions == "rotary" and self.dim // self.heads % 2:
+            raise UserError(
+                f"rotary positions turn pairs of numbers, but a head is {self.dim // self.heads} wide "
+                f"(dim {self.dim}, heads {self.heads}); choose sizes that make it even"
+            )
 
     @classmethod
     def of_size(
@@ -70,8 +100,13 @@ class BertConfig:
         max_length: int = 512,
         dropout: float = 0.1,
         attention_dropout: float = 0.1,
+        gated: bool = False,
     ) -> "BertConfig":
-        """A published size; the feed-forward layer is four times as wide as the model."""
+        """A published size; the feed-forward layer is four times as wide as the model.
+
+        A gate is a third matrix: with it the layer is two thirds as wide, in steps of 64, and has about as many
+        parameters.
+        """
         if size not in SIZES:
             raise UserError(f"size {size!r} is not known; choose from {', '.join(SIZES)}")
         layers, dim, heads = SIZES[size]
@@ -80,11 +115,34 @@ class BertConfig:
             layers=layers,
             dim=dim,
             heads=heads,
-            ffn_dim=4 * dim,
+            ffn_dim=round(dim / 24) * 64 if gated else 4 * dim,
             max_length=max_length,
             dropout=dropout,
             attention_dropout=attention_dropout,
+            gated=gated,
         )
+
+    @property
+    def published(self) -> bool:
+        """Whether it is a BERT as published, whatever its sizes."""
+        return not self.variations
+
+    @property
+    def modern(self) -> bool:
+        """Whether it has all that makes a ModernBERT; then its heads are that model's too."""
+        return self.pre_norm and self.positions == "rotary" and self.gated and self.segments == 0
+
+    @property
+    def variations(self) -> tuple[str, ...]:
+        """How it differs from the published BERT, in words."""
+        named = {
+            "pre-norm": self.pre_norm,
+            "rotary positions": self.positions == "rotary",
+            "gated": self.gated,
+            "no biases": not self.bias,
+            "no segments": self.segments == 0,
+        }
+        return tuple(name for name, differs in named.items() if differs)
 
 
 class BertOutput(NamedTuple):
@@ -107,6 +165,20 @@ class PretrainingOutput(NamedTuple):
     """(B, 2): first "B follows A", then "B is from elsewhere"."""
 
 
+class Transform(nn.Module):
+    """What stands between a state and the scores of words: a linear layer, the activation, a norm."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.dim, config.dim, bias=config.bias)
+        self.norm = nn.LayerNorm(config.dim, config.norm_eps, bias=config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return self.norm(self.activation(self.dense(x)))
+
+
 class Bert(nn.Module):
     """The encoder."""
 
@@ -114,7 +186,13 @@ class Bert(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = InputEmbedding(
-            config.vocab_size, config.dim, config.max_length, config.segments, config.dropout, config.norm_eps
+            config.vocab_size,
+            config.dim,
+            0 if config.positions == "rotary" else config.max_length,
+            config.segments,
+            config.dropout,
+            config.norm_eps,
+            bias=config.bias,
         )
         self.layers = nn.ModuleList(
             EncoderLayer(
@@ -125,10 +203,17 @@ class Bert(nn.Module):
                 dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
                 norm_eps=config.norm_eps,
+                pre_norm=config.pre_norm,
+                normed=number == 0,
+                gated=config.gated,
+                bias=config.bias,
             )
-            for _ in range(config.layers)
+            for number in range(config.layers)
         )
-        self.pooler = nn.Linear(config.dim, config.dim) if pooler else None
+        self.final_norm = nn.LayerNorm(config.dim, config.norm_eps, bias=config.bias) if config.pre_norm else None
+        self.pooler: Transform | nn.Linear | None = None
+        if pooler:
+            self.pooler = Transform(config) if config.modern else nn.Linear(config.dim, config.dim)
 
     def forward(
         self,
@@ -150,14 +235,29 @@ class Bert(nn.Module):
 
     def encode(self, x: Tensor, layout: Layout, explain: bool = False) -> BertOutput:
         """What the layers make of embedded tokens: (B, T, D) or (N, D)."""
+        hidden, weights = self.states(x, layout, explain)
+        return BertOutput(hidden, self.pool(hidden, layout), weights)
+
+    def states(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """The same without what the pooler makes of it."""
+        config = self.config
+        rotation = None
+        if config.positions == "rotary":  # once for all layers
+            rotation = rotary(layout.positions(x[..., 0]), config.dim // config.heads, config.rotary_base)
         weights = []
         for layer in self.layers:
-            x, layer_weights = layer(x, layout, explain)
+            x, layer_weights = layer(x, layout, explain, rotation)
             weights.append(layer_weights)
-        pooled = None
-        if self.pooler is not None:
-            pooled = torch.tanh(self.pooler(layout.mean(x) if self.config.pool == "mean" else layout.first(x)))
-        return BertOutput(x, pooled, tuple(weights) if explain else None)
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return x, tuple(weights) if explain else None
+
+    def pool(self, hidden: Tensor, layout: Layout) -> Tensor | None:
+        """One vector a sequence, (B, D); None without a pooler."""
+        if self.pooler is None:
+            return None
+        pooled = self.pooler(layout.mean(hidden) if self.config.pool == "mean" else layout.first(hidden))
+        return pooled if self.config.modern else torch.tanh(pooled)
 
 
 class MlmHead(nn.Module):
@@ -165,16 +265,14 @@ class MlmHead(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.dim, config.dim)
-        self.norm = nn.LayerNorm(config.dim, config.norm_eps)
+        self.transform = Transform(config)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.decoder = None if config.tied else nn.Parameter(torch.zeros(config.vocab_size, config.dim))
-        self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
         """(..., D) and (V, D) -> (..., V)."""
-        x = self.norm(self.activation(self.dense(hidden)))
-        return F.linear(x, embedding if self.decoder is None else self.decoder, self.bias)
+        table = embedding if self.decoder is None else self.decoder
+        return F.linear(self.transform(hidden), table, self.bias)
 
 
 class BertForPretraining(nn.Module):
@@ -212,11 +310,20 @@ class BertForPretraining(nn.Module):
         return PretrainingOutput(mlm_logits, nsp_logits)
 
 
-def initialise(model: nn.Module, std: float, generator: torch.Generator) -> None:
-    """Weights from a normal distribution, norms at one, everything else at zero (as the paper's code does)."""
+OUTER = ("attention.output.weight", "feed_forward.outer.weight")
+"""The matrices whose products are added to the residual stream."""
+
+
+def initialise(model: nn.Module, std: float, generator: torch.Generator, depth: int | None = None) -> None:
+    """Weights from a normal distribution, norms at one, everything else at zero (as the paper's code does).
+
+    With `depth`, the number of layers, the last matrix of each sublayer starts smaller by √(2 depth), so that the
+    residual stream is no larger after many layers than after few (Radford et al. 2019, section 2.3).
+    """
     for name, parameter in model.named_parameters():
         with torch.no_grad():
             if parameter.dim() > 1:
-                parameter.normal_(0.0, std, generator=generator)
+                smaller = math.sqrt(2 * depth) if depth and name.endswith(OUTER) else 1.0
+                parameter.normal_(0.0, std / smaller, generator=generator)
             else:
                 parameter.fill_(1.0 if name.endswith("norm.weight") else 0.0)

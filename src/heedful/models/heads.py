@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from heedful.errors import UserError
-from heedful.models.bert import Bert, BertConfig, BertOutput
+from heedful.models.bert import Bert, BertConfig, BertOutput, Transform
 from heedful.nn.layout import Packed
 
 TASKS = {
@@ -62,6 +62,8 @@ class BertForTask(nn.Module):
         super().__init__()
         self.head = head
         self.bert = Bert(config, pooler=head.reads_sequence)
+        # ModernBERT's heads read a state as its head for words does; of sequences, the pooler is just that.
+        self.transform = Transform(config) if config.modern and not head.reads_sequence else None
         # As published: answers are read from the states without another dropout.
         self.dropout = nn.Dropout(0.0 if head.task == "answer" else config.dropout)
         self.output = nn.Linear(config.dim, len(head.labels))
@@ -84,4 +86,7 @@ class BertForTask(nn.Module):
 
     def score(self, encoded: BertOutput) -> Tensor:
         """What the head says of the encoder's states."""
-        return self.output(self.dropout(encoded.pooled if self.head.reads_sequence else encoded.hidden))
+        read = encoded.pooled if self.head.reads_sequence else encoded.hidden
+        if self.transform is not None:
+            read = self.transform(read)
+        return self.output(self.dropout(read))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from heedful.errors import UserError
 from heedful.nn.layout import Layout, Packed
+from heedful.nn.positions import Rotation, rotate
 
 
 def explained_attention(
@@ -75,7 +76,7 @@ class MultiHeadAttention(nn.Module):
     where the future is hidden, or of the encoder's output.
     """
 
-    def __init__(self, dim: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, heads: int, dropout: float = 0.0, *, bias: bool = True) -> None:
         super().__init__()
         if dim % heads:
             below, above = dim // heads * heads, (dim // heads + 1) * heads
@@ -83,18 +84,20 @@ class MultiHeadAttention(nn.Module):
             raise UserError(f"dim {dim} is not divisible by heads {heads}; try dim {choices}")
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(dim, dim)
-        self.key = nn.Linear(dim, dim)
-        self.value = nn.Linear(dim, dim)
-        self.output = nn.Linear(dim, dim)
+        self.query = nn.Linear(dim, dim, bias=bias)
+        self.key = nn.Linear(dim, dim, bias=bias)
+        self.value = nn.Linear(dim, dim, bias=bias)
+        self.output = nn.Linear(dim, dim, bias=bias)
         self.joined: nn.Module | None = None
 
     def join(self) -> None:
         """Lay query, key and value out as one matrix: fewer and larger products. For a model that trains no more."""
         parts = (self.query, self.key, self.value)
-        joined = nn.Linear(self.query.in_features, 3 * self.query.out_features, device="meta")
+        bias = self.query.bias is not None
+        joined = nn.Linear(self.query.in_features, 3 * self.query.out_features, bias=bias, device="meta")
         joined.weight = nn.Parameter(torch.cat([part.weight.detach() for part in parts]), requires_grad=False)
-        joined.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
+        if bias:
+            joined.bias = nn.Parameter(torch.cat([part.bias.detach() for part in parts]), requires_grad=False)
         self.joined = joined
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,9 +110,16 @@ class MultiHeadAttention(nn.Module):
         query, key, value = (part.unflatten(-1, (self.heads, -1)) for part in parts)
         return query, key, value
 
-    def forward(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Every token's mix of all tokens of its sequence, and on request the weights (B, H, T, S)."""
+    def forward(
+        self, x: Tensor, layout: Layout, explain: bool = False, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Every token's mix of all tokens of its sequence, and on request the weights (B, H, T, S).
+
+        With a rotation, queries and keys say where they stand.
+        """
         query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
         weights = None
         if explain:
             mixed, weights = self._explain(query, key, value, layout)

@@ -9,20 +9,34 @@ from heedful.nn.layout import Layout
 
 
 class InputEmbedding(nn.Module):
-    """The sum of three learned vectors a token, normalised: (B, T) -> (B, T, D), or (N,) -> (N, D)."""
+    """The sum of three learned vectors a token, normalised: (B, T) -> (B, T, D), or (N,) -> (N, D).
+
+    There is no table of positions for a `max_length` of 0, none of segments for 0 of those.
+    """
 
     def __init__(
-        self, vocab_size: int, dim: int, max_length: int, segments: int, dropout: float, norm_eps: float
+        self,
+        vocab_size: int,
+        dim: int,
+        max_length: int,
+        segments: int,
+        dropout: float,
+        norm_eps: float,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, dim)
-        self.positions = nn.Embedding(max_length, dim)
-        self.segments = nn.Embedding(segments, dim)
-        self.norm = nn.LayerNorm(dim, norm_eps)
+        self.positions = nn.Embedding(max_length, dim) if max_length else None
+        self.segments = nn.Embedding(segments, dim) if segments else None
+        self.norm = nn.LayerNorm(dim, norm_eps, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, segments: Tensor | None, layout: Layout) -> Tensor:
-        """Without segments every token is of the first."""
-        segment = self.segments.weight[0] if segments is None else self.segments(segments)
-        x = self.tokens(ids) + segment + self.positions(layout.positions(ids))
+        """Without segments every token is of the first; without a table of them they make no difference."""
+        x = self.tokens(ids)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        if self.positions is not None:
+            x = x + self.positions(layout.positions(ids))
         return self.dropout(self.norm(x))

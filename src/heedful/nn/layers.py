@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from heedful.nn.attention import KeyValue, MultiHeadAttention
 from heedful.nn.layout import Layout
+from heedful.nn.positions import Rotation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -25,21 +26,32 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """activation(xW₁ + b₁)W₂ + b₂, for each token alone (section 3.3)."""
+    """activation(xW₁ + b₁)W₂ + b₂, for each token alone (section 3.3).
 
-    def __init__(self, dim: int, inner_dim: int, activation: str) -> None:
+    Or gated, (activation(xW₁) ⊙ xV)W₂: GeGLU, if the activation is GELU (Shazeer 2020). W₁ and V are the halves of
+    one matrix.
+    """
+
+    def __init__(self, dim: int, inner_dim: int, activation: str, *, gated: bool = False, bias: bool = True) -> None:
         super().__init__()
-        self.inner = nn.Linear(dim, inner_dim)
-        self.outer = nn.Linear(inner_dim, dim)
+        self.inner = nn.Linear(dim, 2 * inner_dim if gated else inner_dim, bias=bias)
+        self.outer = nn.Linear(inner_dim, dim, bias=bias)
         self.activation = ACTIVATIONS[activation]
+        self.gated = gated
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
+        if self.gated:
+            inner, gate = self.inner(x).chunk(2, -1)
+            return self.outer(self.activation(inner) * gate)
         return self.outer(self.activation(self.inner(x)))
 
 
 class EncoderLayer(nn.Module):
-    """One block: norms after the residuals as published, or before the sublayers (pre-norm)."""
+    """One block: norms after the residuals as published, or before the sublayers (pre-norm).
+
+    With pre-norm, `normed` input, as embeddings are, goes to the attention as it is.
+    """
 
     def __init__(
         self,
@@ -52,22 +64,28 @@ class EncoderLayer(nn.Module):
         attention_dropout: float = 0.0,
         norm_eps: float = 1e-12,
         pre_norm: bool = False,
+        normed: bool = False,
+        gated: bool = False,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(dim, heads, attention_dropout)
-        self.attention_norm = nn.LayerNorm(dim, norm_eps)
-        self.feed_forward = FeedForward(dim, ffn_dim, activation)
-        self.feed_forward_norm = nn.LayerNorm(dim, norm_eps)
+        self.attention = MultiHeadAttention(dim, heads, attention_dropout, bias=bias)
+        skips = pre_norm and normed
+        self.attention_norm = nn.Identity() if skips else nn.LayerNorm(dim, norm_eps, bias=bias)
+        self.feed_forward = FeedForward(dim, ffn_dim, activation, gated=gated, bias=bias)
+        self.feed_forward_norm = nn.LayerNorm(dim, norm_eps, bias=bias)
         self.dropout = nn.Dropout(dropout)
         self.pre_norm = pre_norm
 
-    def forward(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, x: Tensor, layout: Layout, explain: bool = False, rotation: Rotation | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """(B, T, D) or (N, D) -> the same, and on request the attention weights (B, H, T, S)."""
         if self.pre_norm:
-            mixed, weights = self.attention(self.attention_norm(x), layout, explain)
+            mixed, weights = self.attention(self.attention_norm(x), layout, explain, rotation)
             x = x + self.dropout(mixed)
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), weights
-        mixed, weights = self.attention(x, layout, explain)
+        mixed, weights = self.attention(x, layout, explain, rotation)
         x = self.attention_norm(x + self.dropout(mixed))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
 

@@ -8,7 +8,7 @@ from heedful.data import tokenizer as wordpiece
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
 from heedful.formats.documents import read_document
-from heedful.formats.huggingface import Model, load_model
+from heedful.formats.huggingface import MIXED_TYPE, Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.formats.translators import load_translator
 from heedful.models import rnn, transformer
@@ -41,13 +41,16 @@ def describe(folder: Path) -> list[tuple[str, str]]:
     shape = (config.layers, config.dim, config.heads)
     size = next((name for name, known in SIZES.items() if known == shape), "of its own size")
     encoder = model if isinstance(model, Bert) else model.bert
+    sizes = f"{config.layers} layers, {config.dim} wide, {config.heads} heads"
     lines = [
-        ("model", f"BERT {size}: {config.layers} layers, {config.dim} wide, {config.heads} heads"),
+        ("model", ", ".join([f"{'ModernBERT' if config.modern else 'BERT'} {size}: {sizes}", *config.variations])),
         ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
         *_heads(model),
         ("pooler", f"yes, reads {POOLS[config.pool]}" if encoder.pooler is not None else "no"),
-        ("reads", f"{config.max_length} tokens at most, {config.segments} segments"),
+        ("reads", f"{config.max_length} tokens at most, {config.segments or 'no'} segments"),
     ]
+    if read_document(inner).get("model_type") == MIXED_TYPE:
+        lines.append(("transformers", "has no architecture that equals this one; heedful opens it"))
     return lines + _tokenizer(inner) + _made(folder)
 
 

@@ -104,7 +104,7 @@ def _check_fit(recipe: FinetuneRecipe, config: BertConfig, tokenizer: Tokenizer)
             f"{recipe.start_from}: its tokenizer has {tokenizer.vocab_size} tokens but the model only "
             f"{config.vocab_size}; they do not belong together"
         )
-    if recipe.task == "answer" and config.segments < 2:
+    if recipe.task == "answer" and config.segments == 1:
         raise UserError(f"{recipe.start_from} has one segment, so it can't tell a question from its context")
 
 

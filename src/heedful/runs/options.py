@@ -26,6 +26,9 @@ DECAY = 0.2
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
+SHAPE = ("size", "max_length", "pre_norm", "positions", "rotary_base", "gated", "bias", "segments", "init")
+"""What is settled when a model is made, and can't be told one that goes on training."""
+
 R = TypeVar("R")
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 
@@ -70,8 +73,26 @@ class ModelPart:
     """Share of activations dropped while training (0.1 by default; with --from, the model's own)."""
     attention_dropout: Annotated[float | None, optional(metavar="SHARE")] = None
     """Share of attention weights dropped while training (0.1 by default; with --from, the model's own)."""
+    pre_norm: bool = False
+    """Norms before the sublayers and not after them: learns at higher rates."""
+    positions: Literal["learned", "rotary"] = "learned"
+    """How a token says where it stands: by a learned vector, or by turning its queries and keys."""
+    rotary_base: float = 10000.0
+    """The base of rotary positions; larger ones tell far positions apart."""
+    gated: bool = False
+    """Feed-forward layers with a gate (GeGLU), two thirds as wide."""
+    bias: bool = True
+    """Biases in layers and norms."""
+    segments: int = 2
+    """2, or 0: then only [SEP] tells the two texts of a pair apart."""
+    init: Literal["normal", "scaled"] = "normal"
+    """First weights: all alike, or those at the end of sublayers smaller, the more so the more layers there are."""
 
     def __post_init__(self) -> None:
+        if self.segments not in (0, 2):
+            raise UserError(f"segments {self.segments} must be 2, or 0 for none")
+        if not 1 <= self.rotary_base < float("inf"):
+            raise UserError(f"rotary_base {self.rotary_base} must be at least 1; 10000 is usual")
         for name in ("dropout", "attention_dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -219,18 +240,14 @@ class Recipe:
         if self.start_from is not None:
             given = [
                 name
-                for name, value in (
-                    ("size", self.model.size),
-                    ("max_length", self.model.max_length),
-                    ("vocab_size", self.vocabulary.vocab_size),
-                    ("tokenizer", self.vocabulary.tokenizer),
-                )
-                if value is not None
+                for part, names in ((self.model, SHAPE), (self.vocabulary, ("vocab_size", "tokenizer")))
+                for name in names
+                if getattr(part, name) != getattr(type(part)(), name)
             ]
             if given:
-                flag = given[0].replace("_", "-")
+                flag = "no-bias" if given[0] == "bias" else given[0].replace("_", "-")
                 raise UserError(
-                    f"with --from, the model's own {given[0].replace('_', ' ')} is used; leave --{flag} out"
+                    f"with --from, the model keeps its own {given[0].replace('_', ' ')}; leave --{flag} out"
                 )
         if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
             raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
@@ -258,7 +275,8 @@ def resolved(recipe: Recipe) -> Recipe:
     model, run = recipe.model, recipe.run
     rate = CONTINUED_RATE
     if recipe.start_from is None:
-        model = ModelPart(
+        model = replace(
+            model,
             size=model.size or "small",
             max_length=512 if model.max_length is None else model.max_length,
             dropout=0.1 if model.dropout is None else model.dropout,
@@ -279,7 +297,10 @@ RIVALS = {
     "tokenizer": ("vocabulary.vocab_size", "vocabulary.cased"),
     "vocab-size": ("vocabulary.tokenizer",),
     "schedule": ("optimizer.decay",),
-    "from": ("model.size", "model.max_length", "vocabulary.vocab_size", "vocabulary.tokenizer", "vocabulary.cased"),
+    "from": (
+        *(f"model.{name}" for name in SHAPE),
+        *("vocabulary.vocab_size", "vocabulary.tokenizer", "vocabulary.cased"),
+    ),
 }
 """What a flag puts aside of the recipe that it overrides."""
 

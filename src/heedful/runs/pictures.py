@@ -158,6 +158,8 @@ def positions(learned: Tensor, length: int, path: Path) -> None:
 def model_positions(model: Bert | BertForPretraining, length: int, path: Path) -> None:
     """The same for a model's own."""
     encoder = model if isinstance(model, Bert) else model.bert
+    if encoder.embeddings.positions is None:
+        raise UserError("the model has learned no positions to draw; its own are rotary")
     positions(encoder.embeddings.positions.weight, min(length, encoder.config.max_length), path)
 
 

@@ -129,9 +129,18 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
             max_length=_positions(recipe),
             dropout=part.dropout,
             attention_dropout=part.attention_dropout,
+            gated=part.gated,
+        )
+        config = replace(
+            config,
+            pre_norm=part.pre_norm,
+            positions=part.positions,
+            rotary_base=part.rotary_base,
+            bias=part.bias,
+            segments=part.segments,
         )
         model = BertForPretraining(config, nsp=recipe.objective.nsp)
-        initialise(model, config.init_std, generator)
+        initialise(model, config.init_std, generator, config.layers if part.init == "scaled" else None)
         return model
     loaded = load_model(recipe.start_from)
     if tokenizer.vocab_size > loaded.config.vocab_size:
@@ -139,7 +148,7 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
             f"{recipe.start_from}: the tokenizer has {tokenizer.vocab_size} tokens, "
             f"more than the model's {loaded.config.vocab_size}"
         )
-    if recipe.objective.nsp and loaded.config.segments < 2:
+    if recipe.objective.nsp and loaded.config.segments == 1:
         raise UserError(f"{recipe.start_from} has one segment, so it can't tell two sentences apart; use --no-nsp")
     config = replace(loaded.config, pool="cls")  # where the next sentence is read
     if part.dropout is not None:

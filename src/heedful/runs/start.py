@@ -42,6 +42,9 @@ def build(
     if old is not None and not same:
         say("the model's head is for another task, other labels or another --pool: a new one is trained")
     known = {name for name in model.state_dict() if same or not name.startswith("output.")}
+    # A ModernBERT reads a state for every head in the same way: one that is new begins with how words are read.
+    alike = {name: "mlm.transform." + ".".join(name.split(".")[-2:]) for name in known - weights.keys()}
+    weights |= {name: weights[source] for name, source in alike.items() if source in weights}
     # What the old model lacks, as the head, stays as initialised.
     model.load_state_dict({name: weights[name] for name in known & weights.keys()}, strict=False)
     if same and scaling is not None:

@@ -81,7 +81,8 @@ def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: W
 
 def bert_shape(config: BertConfig) -> str:
     """A BERT in a few words."""
-    return f"{config.layers} layers, {config.dim} wide, {config.heads} heads, {config.vocab_size:,} tokens"
+    sizes = f"{config.layers} layers, {config.dim} wide, {config.heads} heads, {config.vocab_size:,} tokens"
+    return ", ".join([sizes, *config.variations])
 
 
 def resume_command(command: str, out: Path, ranks: World = World()) -> str:  # noqa: B008 (a tuple)

@@ -28,7 +28,10 @@ class _Layers(nn.Module):
     def __init__(self, model: BertForTask, dtype: torch.dtype) -> None:
         super().__init__()
         # Its parameters are what a recording gives gradients to: those of the model but for the embeddings.
-        self.parts = nn.ModuleList([model.bert.layers, *filter(None, [model.bert.pooler]), model.output])
+        owners = (model, model.bert)
+        self.parts = nn.ModuleList(
+            part for owner in owners for name, part in owner.named_children() if name not in ("bert", "embeddings")
+        )
         self.scores = lambda x, mask: model.score(model.bert.encode(x, Padded(mask)))
         self.low = dtype is not torch.float32
 

@@ -1,0 +1,200 @@
+"""Models with the newer options, from their pretraining to every use of them, as a user gives the commands."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from heedful.cli import main
+from heedful.config import read_toml
+from heedful.formats.huggingface import read_config
+from heedful.models.bert import BertConfig
+
+MODERN = ("--pre-norm", "--positions", "rotary", "--gated", "--no-bias", "--segments", "0", "--init", "scaled")
+MIXES = {
+    "modern": (*MODERN, "--rotary-base", "5000", "--no-nsp"),
+    "with pairs": MODERN,
+    "mixed": ("--pre-norm", "--gated"),
+}
+TYPES = {"modern": "modernbert", "with pairs": "heedful_mixed_bert", "mixed": "heedful_mixed_bert"}
+WORDS = ["the", "river", "mill", "baker", "bridge", "ferry", "is", "of", "and", "in", "fine", "dull", "warm", "cold"]
+Files = Callable[..., Path]
+
+
+def run(capsys: pytest.CaptureFixture, *arguments: str | Path) -> list[str]:
+    """What a command that must go well says."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    assert (stop.value.code or 0, said.err) == (0, "")
+    return said.out.splitlines()
+
+
+def refused(capsys: pytest.CaptureFixture, *arguments: str | Path) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random, path = Random(0), tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    documents = [[" ".join(random.choices(WORDS, k=7)) + "." for _ in range(6)] for _ in range(60)]
+    path.write_text("\n\n".join("\n".join(one) for one in documents) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Callable[[str], Path]:
+    made: dict[str, Path] = {}
+    cache = tmp_path_factory.mktemp("cache")
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("pretrained") / "out"
+            small = (
+                "--size",
+                "tiny",
+                "--max-length",
+                "64",
+                "--length",
+                "32",
+                "--batch-tokens",
+                "256",
+                "--steps",
+                "20",
+            )
+            where = ("--vocab-size", "70", "--device", "cpu", "--cache", str(cache), "--out", str(made[name]))
+            with pytest.raises(SystemExit) as stop:
+                main(["pretrain", str(corpus), *small, *where, *MIXES[name]])
+            assert not stop.value.code
+        return made[name]
+
+    return make
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_what_is_asked_for_is_what_is_made(
+    pretrained: Callable[[str], Path], name: str, capsys: pytest.CaptureFixture
+):
+    folder = pretrained(name)
+    modern = name != "mixed"
+    config = read_config(folder)
+    assert config == BertConfig(
+        vocab_size=70,
+        layers=2,
+        dim=128,
+        heads=2,
+        ffn_dim=320,
+        max_length=64,
+        pre_norm=True,
+        gated=True,
+        positions="rotary" if modern else "learned",
+        rotary_base=5000.0 if name == "modern" else 10000.0,
+        bias=not modern,
+        segments=0 if modern else 2,
+    )
+    assert json.loads((folder / "config.json").read_text())["model_type"] == TYPES[name]
+    part = read_toml(folder / "heedful.toml")["model"]
+    assert (part["pre_norm"], part["init"], part["segments"]) == (
+        True,
+        "scaled" if modern else "normal",
+        config.segments,
+    )
+    said = "\n".join(run(capsys, "info", folder))
+    assert ("ModernBERT tiny" in said) == modern
+    assert ("rotary positions, gated, no biases, no segments" in said) == modern
+    assert ("has no architecture that equals this one" in said) == (name != "modern")
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_every_use(
+    pretrained: Callable[[str], Path],
+    name: str,
+    labelled_files: Files,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+):
+    folder, exported = pretrained(name), name != "with pairs"  # which takes seconds
+    assert run(capsys, "fill", folder, "the river is [MASK] .")[0].startswith("the river is")
+    (tmp_path / "texts.txt").write_text("the river is warm .\nthe mill\n", encoding="utf-8")
+    run(capsys, "embed", folder, tmp_path / "texts.txt", "--out", tmp_path / "torch.npy", "--device", "cpu")
+    vectors = np.load(tmp_path / "torch.npy")
+    assert vectors.shape == (2, 128)
+    if exported:
+        assert "model.onnx" in run(capsys, "export", folder, "--to", "onnx")[-1]
+        run(capsys, "embed", folder, tmp_path / "texts.txt", "--out", tmp_path / "onnx.npy", "--engine", "onnx")
+        np.testing.assert_allclose(vectors, np.load(tmp_path / "onnx.npy"), atol=1e-4)
+
+    pairs, out = labelled_files("pairs", 60), tmp_path / "out"
+    small = ("--epochs", "1", "--device", "cpu", "--patience", "0")
+    run(capsys, "finetune", folder, pairs, "--task", "classify", "--out", out, *small)
+    answers = [json.loads(line) for line in run(capsys, "predict", out, pairs, "--device", "cpu")]
+    assert len(answers) == 60
+    if name == "modern":
+        run(capsys, "export", out, "--to", "onnx")
+        again = [json.loads(line) for line in run(capsys, "predict", out, pairs, "--engine", "onnx")]
+        assert [one["label"] for one in again] == [one["label"] for one in answers]
+    assert any("accuracy" in line for line in run(capsys, "evaluate", out, pairs, "--device", "cpu"))
+
+
+@pytest.mark.parametrize("task", ["tag", "answer"])
+def test_tokens_of_a_modern_one(
+    pretrained: Callable[[str], Path], task: str, labelled_files: Files, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    data, out = labelled_files("tags" if task == "tag" else task, 24), tmp_path / "out"
+    small = ("--epochs", "1", "--device", "cpu", "--patience", "0")
+    run(capsys, "finetune", pretrained("modern"), data, "--task", task, "--out", out, *small)
+    config = json.loads((out / "config.json").read_text())
+    assert config["architectures"] == [
+        f"ModernBertFor{'TokenClassification' if task == 'tag' else 'QuestionAnswering'}"
+    ]
+    assert run(capsys, "evaluate", out, data, "--device", "cpu")
+
+
+def test_training_goes_on(
+    pretrained: Callable[[str], Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    folder = pretrained("modern")
+    options = (
+        "--steps",
+        "2",
+        "--batch-tokens",
+        "256",
+        "--length",
+        "32",
+        "--device",
+        "cpu",
+        "--cache",
+        tmp_path / "cache",
+    )
+    run(capsys, "pretrain", corpus, "--from", folder, "--out", tmp_path / "out", *options)
+    assert read_config(tmp_path / "out").variations == read_config(folder).variations
+    assert (
+        json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "heedful_mixed_bert"
+    )  # learns pairs
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--pre-norm",), "with --from, the model keeps its own pre norm; leave --pre-norm out"),
+        (("--no-bias",), "with --from, the model keeps its own bias; leave --no-bias out"),
+        (("--positions", "rotary"), "the model keeps its own positions; leave --positions out"),
+    ],
+)
+def test_a_model_that_goes_on_keeps_its_form(
+    tmp_path: Path, flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture
+):
+    assert said in refused(capsys, "pretrain", "x.txt", "--from", tmp_path, "--out", tmp_path / "out", *flags)
+
+
+def test_segments_that_can_not_be(tmp_path: Path, capsys: pytest.CaptureFixture):
+    said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "1")
+    assert "segments 1 must be 2, or 0 for none" in said

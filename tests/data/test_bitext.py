@@ -188,3 +188,16 @@ def test_rows_that_only_fill_up_change_neither_loss_nor_gradient(kind: str):
     assert filled_count == plain_count
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [3, 5])
+def test_the_ranks_take_turns_across_epochs(ranks: int):
+    made = bitext()
+    assert made.batches() % ranks  # so that one turn has batches of two epochs
+    rounds = made.batches() // ranks + 5
+    alone = list(islice(made.stream(), rounds * ranks))
+    assert alone[-1][0].epoch == 1
+    for rank in range(ranks):
+        mine = list(islice(made.stream(rank=rank, ranks=ranks), rounds))
+        assert all(same(one[1], other[1]) for one, other in zip(mine, alone[rank::ranks], strict=True))
+        assert [position for position, _ in mine] == [position for position, _ in alone][ranks - 1 :: ranks]

@@ -89,3 +89,16 @@ def test_from_a_position_it_goes_on_as_if_it_had_never_stopped(count: int, batch
     rest = take(data, 5, start)
     assert [position for position, _ in rest] == [position for position, _ in whole[skipped:]]
     assert ids(rest) == ids(whole[skipped:])
+
+
+@given(count=st.integers(1, 41), batch=st.integers(1, 7), ranks=st.integers(1, 5))
+def test_the_ranks_take_turns_across_epochs(count: int, batch: int, ranks: int):
+    data = numbered(count, batch)
+    rounds = 2 * data.batches + 1
+    alone = take(data, rounds * ranks)
+    for rank in range(ranks):
+        mine = list(itertools.islice(data.stream(START, rank, ranks), rounds))
+        assert ids(mine) == ids(alone)[rank::ranks]
+        assert [position for position, _ in mine] == [position for position, _ in alone][ranks - 1 :: ranks]
+        again = list(itertools.islice(data.stream(mine[0][0], rank, ranks), rounds - 1))
+        assert ids(again) == ids(mine[1:])

@@ -178,10 +178,9 @@ def test_a_warm_up_in_steps_needs_steps(shell: Shell):
     assert shell.fails(*given) == "--warmup in steps needs --steps; with a time budget give a share of it, like 0.1"
 
 
-def test_several_processes_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    said = shell.fails(*train(shell, shell.file("a.tsv", TABLE)))
-    assert said == "translators are trained in one process; start it without torchrun"
+def test_sharding_is_refused(shell: Shell):
+    said = shell.fails(*train(shell, shell.file("a.tsv", TABLE)), "--shard")
+    assert said == "--shard is for pretrain; leave it out: every process then has the whole model"
 
 
 def test_sentences_without_end(shell: Shell):

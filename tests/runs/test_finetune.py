@@ -549,9 +549,18 @@ def test_a_question_without_room_in_dev_is_told_before_training(tmp_path: Path, 
     assert result(tmp_path / "out")["examples"] == 1
 
 
-def test_torchrun_is_refused(tmp_path: Path, encoder: Path, labelled_files: Files, monkeypatch: pytest.MonkeyPatch):
+def test_sharding_is_refused(tmp_path: Path, encoder: Path, labelled_files: Files):
+    recipe = recipe_of(encoder, labelled_files("classify", 20), "classify", run__shard=True)
+    with pytest.raises(UserError, match="--shard is for pretrain; leave it out"):
+        go(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_processes_that_cannot_meet_are_told_to_use_torchrun(
+    tmp_path: Path, encoder: Path, labelled_files: Files, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="start it without torchrun"):
+    with pytest.raises(UserError, match=r"2 processes of this run can't find each other .*RANK.*; use torchrun"):
         go(recipe_of(encoder, labelled_files("classify", 100), "classify"), tmp_path / "out")
 
 

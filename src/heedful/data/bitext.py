@@ -6,12 +6,13 @@ batches come, is a function of (seed, epoch) alone. Batches have one of a few sh
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from heedful.data.batch import PairBatch
-from heedful.data.sampler import START, Position
+from heedful.data.sampler import START, Position, in_turns
 
 
 class Marks(NamedTuple):
@@ -46,13 +47,19 @@ class Bitext:
         """In an epoch."""
         return len(self._plan(self.pairs(epoch), epoch))
 
-    def stream(self, position: Position = START) -> Iterator[tuple[Position, PairBatch]]:
-        """Batches from the position on, without end, each with the position after it."""
+    def stream(
+        self, position: Position = START, rank: int = 0, ranks: int = 1
+    ) -> Iterator[tuple[Position, PairBatch]]:
+        """Batches from the position on, without end, each with the position after it and its peers'."""
+        return in_turns(self._all(position), rank, ranks)
+
+    def _all(self, position: Position) -> Iterator[tuple[Position, Callable[[], PairBatch]]]:
+        """The position after each batch, and how the batch is made."""
         while True:
             pairs = self.pairs(position.epoch)
             plan = self._plan(pairs, position.epoch)
             for number in range(position.batch, len(plan)):
-                yield Position(position.epoch, number + 1), self._take(pairs, *plan[number])
+                yield Position(position.epoch, number + 1), partial(self._take, pairs, *plan[number])
             position = Position(position.epoch + 1, 0)
 
     def once(self, pairs: Pairs) -> Iterator[PairBatch]:

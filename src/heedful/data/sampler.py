@@ -9,7 +9,9 @@ Shapes: B sequences, N tokens, M masked tokens.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from itertools import count
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from heedful.data.shards import Split
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 
+Batch = TypeVar("Batch")
+
 
 class Position(NamedTuple):
     """A place in the stream of batches."""
@@ -29,6 +33,18 @@ class Position(NamedTuple):
 
 
 START = Position(0, 0)
+
+
+def in_turns(
+    stream: Iterator[tuple[Position, Callable[[], Batch]]], rank: int, ranks: int
+) -> Iterator[tuple[Position, Batch]]:
+    """The batches that a rank makes of an endless stream, each with the position after it and its peers'.
+
+    The ranks take turns: whoever starts at the same position gets the batches in between.
+    """
+    while True:
+        turn = [next(stream) for _ in range(ranks)]
+        yield turn[-1][0], turn[rank][1]()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,23 +77,22 @@ class Sampler:
     ) -> Iterator[tuple[Position, PretrainingBatch]]:
         """Batches from the position on, without end, each with the position after it and its peers'.
 
-        The ranks take turns: whoever starts at the same position gets the batches in between. `mask_rate` gives the
-        rate of a rank's first batch of this stream (0), of its second (1), and so on; without it, it is always the
-        same.
+        `mask_rate` gives the rate of a rank's first batch of this stream (0), of its second (1), and so on; without
+        it, it is always the same.
         """
-        turn, mine, made = 0, None, 0
+        rates = (self.mask_rate if mask_rate is None else mask_rate(number // ranks) for number in count())
+        return in_turns(self._all(position, rates), rank, ranks)
+
+    def _all(
+        self, position: Position, rates: Iterator[float]
+    ) -> Iterator[tuple[Position, Callable[[], PretrainingBatch]]]:
+        """The position after each batch, and how the batch is made."""
         while True:
             examples, bounds = self.epoch(position.epoch)
             for batch in range(position.batch, len(bounds) - 1):
-                if turn == rank:
-                    rate = self.mask_rate if mask_rate is None else mask_rate(made)
-                    chosen = examples.take(slice(bounds[batch], bounds[batch + 1]))
-                    mine = self._batch(chosen, position.epoch, batch, rate)
-                    made += 1
-                turn = (turn + 1) % ranks
-                if turn == 0:
-                    assert mine is not None
-                    yield Position(position.epoch, batch + 1), mine
+                chosen = examples.take(slice(bounds[batch], bounds[batch + 1]))
+                made = partial(self._batch, chosen, position.epoch, batch, next(rates))
+                yield Position(position.epoch, batch + 1), made
             position = Position(position.epoch + 1, 0)
 
     def once(self, most_tokens: int) -> Iterator[PretrainingBatch]:

@@ -1,7 +1,6 @@
 """Fine-tuning from labelled files to a model folder: reads, trains, keeps the best, saves, and resumes exactly."""
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -20,25 +19,31 @@ from heedful.models.heads import BertForTask
 from heedful.runs import dataset
 from heedful.runs.device import Compute, choose
 from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, check, read_recipe
-from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
+from heedful.runs.folder import require_free, require_unfinished
 from heedful.runs.judge import Judge
-from heedful.runs.material import gather
+from heedful.runs.material import Material, gather
 from heedful.runs.start import build, optimizer_for, unscale
 from heedful.runs.training import (
     bert_shape,
+    goes_on,
     interval,
     introduce,
+    is_over,
     last_checkpoint,
+    refuse_sharding,
     reporter,
+    require_alike,
+    require_same_data,
     restore,
     resume_command,
     run,
     snapshot,
+    taken,
 )
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
-from heedful.train.distributed import World
+from heedful.train.distributed import World, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
@@ -55,48 +60,50 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
     if options.resume:
         require_unfinished(out, "start a new one with MODEL")
     check(recipe)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("fine-tuning runs in one process; start it without torchrun")
+    refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read
-    compute = choose(recipe.run.device, recipe.run.precision)
-    compute.repeatable()
-    if not options.resume:
-        require_free(out)
-    log = Log(out, leads=True)
-    material = gather(recipe, log)
-    recipe = material.recipe
-    new = False
-    if options.resume:
-        reclaim(out, recipe, read_recipe)
-    else:
-        new = claim(out, recipe)
-    try:
-        model = build(recipe, material.head, material.scaling, log.note).to(compute.device)
-        judge = Judge(model, material)
-        make_plan(recipe, 1)  # said now, if it can't be made
+    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
+        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
+        compute.repeatable()
+        require_alike(options, ranks)
+        if is_over(out, ranks):
+            return {}
+        options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
+        if ranks.leads and not options.resume:
+            require_free(out)
+        log = Log(out, leads=ranks.leads)
+        material = ranks.in_turn(partial(gather, recipe, log))
+        require_same_data(material.digest, ranks)
+        options = replace(options, settings=material.recipe)
+        with taken(out, material.recipe, read_recipe, ranks, resume=options.resume):
+            judge = ranks.in_turn(partial(_judge, material, out, compute, log))
+        if judge.cut:
+            log.note(f"to evaluate on, {judge.cut}")
+        if judge.skipped:
+            log.note(f"not evaluated on {told(judge.skipped)}")
+        return _train(options, judge, compute, log, resume_command("finetune", whole or out, ranks), ranks)
+
+
+def _judge(material: Material, out: Path, compute: Compute, log: Log) -> Judge:
+    """The model to train, in the hands of who evaluates it; its tokenizer is saved."""
+    model = build(material.recipe, material.head, material.scaling, log.note).to(compute.device)
+    judge = Judge(model, material)
+    make_plan(material.recipe, 1)  # said now, if it can't be made
+    if log.leads:
         wordpiece.save(material.tokenizer, out, model.config.max_length)
-    except BaseException:
-        if not options.resume:
-            give_back(out, remove=new)
-        raise
-    if judge.cut:
-        log.note(f"to evaluate on, {judge.cut}")
-    if judge.skipped:
-        log.note(f"not evaluated on {told(judge.skipped)}")
-    resume = resume_command("finetune", whole or out)
-    return _train(replace(options, settings=recipe), judge, compute, log, resume)
+    return judge
 
 
-def make_plan(recipe: FinetuneRecipe, batches: int) -> Plan:
-    """The schedule that a resolved recipe asks for, with so many batches an epoch."""
+def make_plan(recipe: FinetuneRecipe, batches: int, ranks: int = 1) -> Plan:
+    """The schedule that a resolved recipe asks for, with so many batches an epoch; a step takes one a rank."""
     learning, every = recipe.learning, recipe.run.checkpoint_every
     assert learning.lr is not None
     assert learning.epochs is not None
     assert learning.evaluations is not None
     every_steps, every_seconds = interval(every)
     return Plan(
-        steps=learning.epochs * batches,
+        steps=-(-learning.epochs * batches // ranks),
         budget=None,
         lr=learning.lr,
         warmup=learning.warmup,
@@ -109,7 +116,7 @@ def make_plan(recipe: FinetuneRecipe, batches: int) -> Plan:
     )
 
 
-def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, resume: str) -> Metrics:
+def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, resume: str, ranks: World) -> Metrics:
     recipe, out, model, material = options.settings, options.out, judge.model, judge.material
     head = material.head
     folder, learning = out / "checkpoints", recipe.learning
@@ -117,32 +124,43 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     data = Shuffled(
         inputs=material.training.inputs, targets=material.training.targets, batch=learning.batch, seed=recipe.run.seed
     )
-    plan = make_plan(recipe, data.batches)
+    plan = make_plan(recipe, data.batches, ranks.ranks)
     optimizer = optimizer_for(model, learning)
-    progress = _restore(folder, model, optimizer, judge, log, compute) if options.resume else Progress()
+    progress = _restore(folder, model, optimizer, judge, log, compute, ranks) if options.resume else Progress()
     weights = None
     if recipe.head.balance:
         weights = torch.from_numpy(dataset.weights(head, material.training)).to(compute.device)
 
-    replay = Replay(model, learning.batch, compute.dtype) if compute.device.type == "cuda" else None
+    # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
+    recorded = compute.device.type == "cuda" and ranks.ranks == 1
+    replay = Replay(model, learning.batch, compute.dtype) if recorded else None
 
     def terms(batch: LabelledBatch) -> dict[str, Term]:
         scores = None if replay is None else replay.score(batch.inputs)
         with compute.autocast():
             return finetuning_terms(model, batch, compute.device, weights, scores)
 
+    def epoch(step: int) -> str:
+        return f"{step * ranks.ranks / data.batches:.3g}"
+
     def test(now: Progress) -> bool:
+        return ranks.share(ranks.leads and look(now))
+
+    def look(now: Progress) -> bool:
         found = judge.look(now.step)
         log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.note(f"epoch {now.step / data.batches:.3g}, held out: {describe(found)}")
+        log.note(f"epoch {epoch(now.step)}, held out: {describe(found)}")
         if learning.patience and judge.stale >= learning.patience and now.step < (plan.steps or 0):
             log.note(f"stopping early: no better {judge.metric} in {judge.stale} evaluations")
             return True
         return False
 
     def save(now: Progress) -> None:
+        if not ranks.leads:
+            return
         state = {
             "data": material.digest,
+            "ranks": ranks.ranks,
             "best": judge.best,
             "best_step": judge.best_step,
             "stale": judge.stale,
@@ -153,17 +171,17 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     job = Job(
         model=model,
         optimizer=optimizer,
-        batches=data.stream,
+        batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
         tokens=lambda batch: len(batch.inputs.ids),
         counts=partial(finetuning_counts, head.task),
         terms=terms,
         plan=plan,
-        world=World(),
+        world=ranks,
         report=reporter(plan, log),
         evaluate=test,
         save=save,
     )
-    introduce(log, model, bert_shape(model.config), compute, World(), progress)
+    introduce(log, model, bert_shape(model.config), compute, ranks, progress)
     log.note(
         f"training: {counted(len(material.training.inputs), 'input')}, {counted(learning.epochs or 0, 'epoch')} of "
         f"{counted(data.batches, 'batch', 'batches')}, learning rate {plan.lr:g}; "
@@ -178,16 +196,23 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
         smaller=f"--batch {max(1, learning.batch // 2)}",
         tensorboard=recipe.run.tensorboard,
     )
+    if ranks.leads:
+        _save(judge, out)
+        shutil.rmtree(folder, ignore_errors=True)
+    log.note(f"best, after epoch {epoch(judge.best_step)}: {describe(judge.best)}")
+    log.note(f"saved {out}")
+    return ranks.share(judge.best)
+
+
+def _save(judge: Judge, out: Path) -> None:
+    """Write the best model, and how good it is."""
+    model, material = judge.model, judge.material
     model.load_state_dict(judge.best_weights)
     if material.scaling is not None:
         unscale(model.output, material.scaling)
     result = {"metric": judge.metric, "step": judge.best_step, "examples": len(judge.examples), "scores": judge.best}
     write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
     save_model(model, out)
-    shutil.rmtree(folder, ignore_errors=True)
-    log.note(f"best, after epoch {judge.best_step / data.batches:.3g}: {describe(judge.best)}")
-    log.note(f"saved {out}")
-    return judge.best
 
 
 def _restore(
@@ -197,10 +222,14 @@ def _restore(
     judge: Judge,
     log: Log,
     compute: Compute,
+    ranks: World,
 ) -> Progress:
-    found = last_checkpoint(folder, judge.material.digest, log)
+    found = last_checkpoint(folder, judge.material.digest, log, ranks)
     if found is None:
         return Progress()
+    if (before := found.state.get("ranks", 1)) != ranks.ranks:
+        way_out = "go on with as many, or start again in another --out"
+        raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
     judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
     judge.best_weights = {name: tensor.to(compute.device) for name, tensor in found.tensors.get("best", {}).items()}
     return restore(found, model, optimizer)

@@ -191,6 +191,8 @@ class MachinePart:
     """Checkpoints to keep."""
     tensorboard: bool = False
     """Write tensorboard files too."""
+    shard: Annotated[bool, FlagCreatePairsOff] = False
+    """Spread parameters, gradients and optimizer state over the processes (pretrain only)."""
 
     def __post_init__(self) -> None:
         if self.keep < 1:

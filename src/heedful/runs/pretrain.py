@@ -21,14 +21,27 @@ from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.runs import corpus
+from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute, choose
 from heedful.runs.fitting import find_tokens, less_memory, made_up
-from heedful.runs.folder import amend, claim, give_back, reclaim
+from heedful.runs.folder import amend
 from heedful.runs.options import DECAY, RUN_FILE, PretrainOptions, Recipe, read_recipe, resolved
-from heedful.runs.training import bert_shape, interval, introduce, reporter, restore, resume_command, run, snapshot
+from heedful.runs.training import (
+    bert_shape,
+    goes_on,
+    interval,
+    introduce,
+    is_over,
+    reporter,
+    require_alike,
+    require_same_data,
+    resume_command,
+    run,
+    taken,
+)
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
-from heedful.train import checkpoint
+from heedful.train import sharding
 from heedful.train.distributed import World, world
 from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, evaluate
@@ -49,30 +62,29 @@ def pretrain(options: PretrainOptions) -> Metrics:
     recipe, out = options.settings, options.out
     plan = make_plan(recipe)
     check_length(recipe)
+    if recipe.run.shard and recipe.optimizer.name != "adamw":
+        raise UserError(f"--shard spreads the state of adamw alone; leave out --optimizer {recipe.optimizer.name}")
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after an hour of preparation
     with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
         compute.repeatable()
-        new = False
+        require_alike(options, ranks)
+        if is_over(out, ranks):
+            return {}
+        options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
         if options.resume and recipe.optimizer.batch_tokens == "auto":
             recipe = _noted_tokens(recipe, out, ranks)
             options = replace(options, settings=recipe)
-        if ranks.leads and options.resume:
-            reclaim(out, recipe, read_recipe)
-        elif ranks.leads:
-            new = claim(out, recipe)
-        try:
+        with taken(out, recipe, read_recipe, ranks, resume=options.resume):
             shards = _shards(options, ranks)
             model = build(recipe, shards.tokenizer).to(compute.device)
             if recipe.optimizer.batch_tokens == "auto":
                 recipe = _fitted(recipe, out, model, compute, ranks)
                 options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)
-        except BaseException:
-            if ranks.leads and not options.resume:
-                give_back(out, remove=new)
-            raise
+        if recipe.run.shard:
+            ranks = sharding.shard(model, model.bert.layers, compute.device, ranks)
         return _train(options, plan, model, shards, training, compute, ranks)
 
 
@@ -238,12 +250,15 @@ def evaluation_sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sa
 
 def _shards(options: PretrainOptions, ranks: World) -> Shards:
     """The leading rank prepares the text; the others then take what it prepared."""
-    if not ranks.leads:
-        return load_shards(ranks.share(Path()))
-    found = _prepared(options, Log(options.out, leads=True))
-    wordpiece.save(found.tokenizer, options.out, _positions(options.settings))
-    ranks.share(found.folder)
-    return found
+    folder = Path()
+    if ranks.leads:
+        found = _prepared(options, Log(options.out, leads=True))
+        wordpiece.save(found.tokenizer, options.out, _positions(options.settings))
+        folder = found.folder.absolute()
+    folder = ranks.share(folder)
+    shards = ranks.in_turn(partial(load_shards, folder))
+    require_same_data(shards.key, ranks)
+    return shards
 
 
 def _prepared(options: PretrainOptions, log: Log) -> Shards:
@@ -290,7 +305,8 @@ def _train(
     folder = out / "checkpoints"
     optimizer = optimizer_for(recipe, model)
     log = Log(out, leads=ranks.leads)
-    progress = _restore(folder, model, optimizer, shards, ranks, log) if options.resume else Progress()
+    kept = Checkpoints(folder=folder, keep=recipe.run.keep, sharded=recipe.run.shard, shards=shards.key, ranks=ranks)
+    progress = kept.restore(model, optimizer, log) if options.resume else Progress()
     testing = evaluation_sampler(recipe, shards.heldout, shards.tokenizer)
     can_test = shards.heldout.has_pairs() if recipe.objective.nsp else len(shards.heldout.tokens) > 0
     last: Metrics = {}
@@ -318,16 +334,12 @@ def _train(
             return
         names = ("mlm", "nsp") if recipe.objective.nsp else ("mlm",)
         begun = time.perf_counter()
-        last.update(evaluate(model, testing.once(EVALUATION_TOKENS), terms, names, ranks))
+        sharers = World() if ranks.sharded else ranks  # a model in parts is used by all ranks at once
+        last.update(evaluate(model, testing.once(EVALUATION_TOKENS), terms, names, sharers))
         last["perplexity"] = math.exp(min(last["mlm_loss"], 700.0))
         spent[0] += ranks.sum_numbers([time.perf_counter() - begun])[0] / ranks.ranks
         log.metrics("heldout", now.step, {**last, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"step {now.step}, held out: {describe(last)}")
-
-    def save(now: Progress) -> None:
-        if ranks.leads:
-            state = {"shards": shards.key, "ranks": ranks.ranks}
-            checkpoint.save(folder, snapshot(now, model, optimizer, state=state), recipe.run.keep)
 
     job = Job(
         model=model,
@@ -340,7 +352,7 @@ def _train(
         world=ranks,
         report=reporter(plan, log),
         evaluate=test,
-        save=save,
+        save=lambda now: kept.save(now, model, optimizer),
     )
     introduce(log, model, bert_shape(model.config), compute, ranks, progress)
     if not can_test:
@@ -355,31 +367,12 @@ def _train(
         smaller=less_memory(training.batch_tokens, training.length, plan.accumulation),
         tensorboard=recipe.run.tensorboard,
     )
+    weights = sharding.gathered(model, ranks) if ranks.sharded else None
     if ranks.leads:
+        if weights is not None:
+            model = build(recipe, shards.tokenizer)
+            model.load_state_dict(weights)
         save_model(model, out)
         shutil.rmtree(folder, ignore_errors=True)
     log.note(f"saved {out}")
     return last
-
-
-def _restore(
-    folder: Path,
-    model: BertForPretraining,
-    optimizer: torch.optim.Optimizer,
-    shards: Shards,
-    ranks: World,
-    log: Log,
-) -> Progress:
-    found = checkpoint.load_last(folder, log.warn)
-    if found is None:
-        return Progress()
-    if found.state["shards"] != shards.key:
-        raise UserError(
-            "the text has changed since the run began, so it can't be resumed; start again in another --out"
-        )
-    if found.state["ranks"] != ranks.ranks:
-        log.warn(
-            f"the run had {found.state['ranks']} processes and now has {ranks.ranks}; it goes on, "
-            "but with other steps than if it had not been interrupted"
-        )
-    return restore(found, model, optimizer)

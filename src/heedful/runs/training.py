@@ -2,20 +2,25 @@
 
 import shlex
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from heedful.config import differences
 from heedful.data.sampler import Position
+from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute
+from heedful.runs.folder import claim, give_back, reclaim
+from heedful.runs.options import RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
-from heedful.train.distributed import World
+from heedful.train.distributed import World, may_restart, restarts
 from heedful.train.log import Log
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
@@ -29,6 +34,72 @@ def interval(every: str) -> tuple[int | None, float | None]:
     if int(every) == 0:
         raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
     return int(every), None
+
+
+def refuse_sharding(part: MachinePart) -> None:
+    """For runs that are evaluated by one rank, which must have the whole model."""
+    if part.shard:
+        raise UserError("--shard is for pretrain; leave it out: every process then has the whole model")
+
+
+def require_alike(options: Any, ranks: World) -> None:
+    """Refuse processes that were told to do different things."""
+    for rank, names in enumerate(ranks.gather(differences(ranks.share(options), options))):
+        if names:
+            told = ", ".join(name.removeprefix("settings.") for name in names)
+            raise ranks.ending(
+                UserError(f"process {rank} was given another {told} than process 0; give all the same command")
+            )
+
+
+def require_same_data(digest: str, ranks: World) -> None:
+    """Refuse processes that have read different things under the same names."""
+    digests = ranks.gather(digest)
+    for rank, other in enumerate(digests):
+        if other != digests[0]:
+            raise ranks.ending(
+                UserError(f"process {rank} has read other data than process 0; give every node the same files")
+            )
+
+
+def goes_on(out: Path, ranks: World, *, resume: bool) -> bool:
+    """Whether this is a run that has begun: one to resume, or one that torchrun has started again by itself."""
+    if ranks.leads and may_restart() and out.is_dir():
+        sweep(out)
+        resume = resume or ((out / RUN_FILE).is_file() and not (out / "model.safetensors").is_file())
+    return ranks.share(resume)
+
+
+def is_over(out: Path, ranks: World) -> bool:
+    """Whether all was done when a process ended and torchrun started the run again."""
+    again = max(ranks.gather(restarts())) > 0  # torchrun counts on each machine for itself
+    return again and ranks.share((out / RUN_FILE).is_file() and (out / "model.safetensors").is_file())
+
+
+@contextmanager
+def taken(out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World, *, resume: bool) -> Iterator[None]:
+    """Prepare a run in a folder that is taken for it, and given back if that fails. The leading rank's business."""
+    if not ranks.leads:
+        yield
+    elif resume:
+        reclaim(out, recipe, read)
+        yield
+    else:
+        new = claim(out, recipe)
+        try:
+            yield
+        except BaseException:
+            give_back(out, remove=new)
+            raise
+
+
+def tell_of_ranks(before: int, ranks: World, log: Log) -> None:
+    """Say that a run goes on with another number of processes than it had."""
+    if before != ranks.ranks:
+        log.warn(
+            f"the run had {before} processes and now has {ranks.ranks}; it goes on, "
+            "but with other steps than if it had not been interrupted"
+        )
 
 
 def reporter(plan: Plan, log: Log) -> Callable[[Progress, Metrics], None]:
@@ -59,9 +130,9 @@ def run(
         try:
             train(job, progress)
         except Diverged as error:
-            raise UserError(_diverged(error, folder, job.plan)) from None
+            raise job.world.ending(UserError(_diverged(error, folder, job.plan))) from None
         except Interrupted as stop:
-            raise Interrupted(f"{stop}; go on with: {resume}") from None
+            raise job.world.ending(Interrupted(f"{stop}; go on with: {resume}")) from None
         except torch.OutOfMemoryError:
             saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
             raise UserError(f"the GPU's memory is too small for this; try {smaller}, in a new --out{saved}") from None
@@ -107,17 +178,28 @@ def snapshot(
             "optimizer": state_tensors(optimizer, model),
             **(tensors or {}),
         },
-        state={"position": list(now.position), "tokens": now.tokens, "elapsed": now.elapsed, **state},
+        state={**numbers(now), **state},
     )
 
 
-def last_checkpoint(folder: Path, digest: str, log: Log) -> Checkpoint | None:
+def numbers(now: Progress) -> dict[str, Any]:
+    """Where a run stands, but for its step, as a checkpoint keeps it."""
+    return {"position": list(now.position), "tokens": now.tokens, "elapsed": now.elapsed}
+
+
+def progress_of(step: int, state: dict[str, Any]) -> Progress:
+    """Where a run stood that a checkpoint was made of."""
+    return Progress(
+        step=step, position=Position(*state["position"]), tokens=state["tokens"], elapsed=state["elapsed"]
+    )
+
+
+def last_checkpoint(folder: Path, digest: str, log: Log, ranks: World) -> Checkpoint | None:
     """The newest checkpoint, which must be of the same data; None if there was never one."""
     found = checkpoint.load_last(folder, log.warn)
     if found is not None and found.state["data"] != digest:
-        raise UserError(
-            "the data has changed since the run began, so it can't be resumed; start again in another --out"
-        )
+        changed = "the data has changed since the run began, so it can't be resumed; start again in another --out"
+        raise ranks.ending(UserError(changed))
     return found
 
 
@@ -125,12 +207,7 @@ def restore(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimize
     """Put a checkpoint back; where the run stood."""
     model.load_state_dict(found.tensors["model"])
     load_state_tensors(optimizer, model, found.tensors["optimizer"])
-    return Progress(
-        step=found.step,
-        position=Position(*found.state["position"]),
-        tokens=found.state["tokens"],
-        elapsed=found.state["elapsed"],
-    )
+    return progress_of(found.step, found.state)
 
 
 def _diverged(error: Diverged, folder: Path, plan: Plan) -> str:

@@ -1,12 +1,13 @@
 """Training a translator, from sentence pairs to a model folder: reads, trains, averages, saves, resumes exactly."""
 
 import json
-import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 
 from heedful.data import subwords
@@ -21,17 +22,24 @@ from heedful.models import rnn, transformer
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.runs.device import Compute, choose
-from heedful.runs.folder import claim, give_back, reclaim, require_free, require_unfinished
+from heedful.runs.folder import require_free, require_unfinished
 from heedful.runs.options import RUN_FILE
 from heedful.runs.training import (
+    goes_on,
     interval,
     introduce,
+    is_over,
     last_checkpoint,
+    refuse_sharding,
     reporter,
+    require_alike,
+    require_same_data,
     restore,
     resume_command,
     run,
     snapshot,
+    taken,
+    tell_of_ranks,
 )
 from heedful.runs.translator_judge import TranslatorJudge
 from heedful.runs.translator_material import TranslatorMaterial, gather
@@ -46,7 +54,7 @@ from heedful.runs.translator_options import (
 from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
-from heedful.train.distributed import World
+from heedful.train.distributed import World, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import adamw
@@ -66,36 +74,58 @@ def train_translator(options: TranslatorOptions) -> Metrics:
             raise UserError(f"the run in {out} is complete; to train for longer, start a new one in another --out")
         require_unfinished(out)
     check(recipe)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("translators are trained in one process; start it without torchrun")
+    refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read
     recipe = resolved(recipe, dim=_dim(recipe))
     make_plan(recipe)  # said now, if it can't be made
-    compute = choose(recipe.run.device, recipe.run.precision)
-    compute.repeatable()
-    if not options.resume:
-        require_free(out)
-    log = Log(out, leads=True)
-    material = gather(recipe, log, _vocabularies(out) if options.resume else None)
-    new = False
-    if options.resume:
-        reclaim(out, recipe, read_recipe)
-    else:
-        new = claim(out, recipe)
-    try:
-        model = build(recipe, material).to(compute.device)
-        judge = TranslatorJudge(model, material, recipe)
+    options = replace(options, settings=recipe)
+    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
+        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
+        compute.repeatable()
+        require_alike(options, ranks)
+        if is_over(out, ranks):
+            return {}
+        options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
+        if ranks.leads and not options.resume:
+            require_free(out)
+        log = Log(out, leads=ranks.leads)
+        material = _material(options, log, ranks)
+        with taken(out, recipe, read_recipe, ranks, resume=options.resume):
+            judge = ranks.in_turn(partial(_judge, recipe, material, out, compute, log))
+        for remark in judge.remarks:
+            log.note(remark)
+        return _train(options, judge, material, compute, log, ranks)
+
+
+def _material(options: TranslatorOptions, log: Log, ranks: World) -> TranslatorMaterial:
+    """What to train on: everybody reads the pairs, with the vocabularies that the leading rank has or makes."""
+    first, sides = None, []
+    if ranks.leads:
+        first = gather(options.settings, log, _vocabularies(options.out) if options.resume else None)
+        sides = [first.source] if first.target is first.source else [first.source, first.target]
+    texts = ranks.share([side.backend.to_str() for side in sides])
+
+    def read() -> TranslatorMaterial:
+        both = [Subwords(tokenizers.Tokenizer.from_str(text)) for text in texts]
+        return gather(options.settings, log, (both[0], both[-1]))
+
+    material = ranks.in_turn(lambda: first or read())
+    require_same_data(material.digest, ranks)
+    return material
+
+
+def _judge(
+    recipe: TranslatorRecipe, material: TranslatorMaterial, out: Path, compute: Compute, log: Log
+) -> TranslatorJudge:
+    """The model to train, in the hands of who evaluates it; its vocabularies are saved."""
+    model = build(recipe, material).to(compute.device)
+    judge = TranslatorJudge(model, material, recipe)
+    if log.leads:
         if material.target is not material.source:
             subwords.save(material.target, out, TARGET_FILE)
         subwords.save(material.source, out, max_length=model.config.max_length)
-    except BaseException:
-        if not options.resume:
-            give_back(out, remove=new)
-        raise
-    for remark in judge.remarks:
-        log.note(remark)
-    return _train(replace(options, settings=recipe), judge, material, compute, log)
+    return judge
 
 
 def build(recipe: TranslatorRecipe, material: TranslatorMaterial) -> Translating:
@@ -157,12 +187,19 @@ def make_plan(recipe: TranslatorRecipe) -> Plan:
 
 
 def _train(
-    options: TranslatorOptions, judge: TranslatorJudge, material: TranslatorMaterial, compute: Compute, log: Log
+    options: TranslatorOptions,
+    judge: TranslatorJudge,
+    material: TranslatorMaterial,
+    compute: Compute,
+    log: Log,
+    ranks: World,
 ) -> Metrics:
     recipe, out, model = options.settings, options.out, judge.model
     folder, learning, plan = out / "checkpoints", recipe.learning, make_plan(recipe)
     replay = None
-    if compute.device.type == "cuda" and isinstance(model, Transformer) and learning.accumulation == 1:
+    # Gradients of a recording lie where it put them; those that are added up or summed over ranks lie elsewhere.
+    recorded = compute.device.type == "cuda" and learning.accumulation == ranks.ranks == 1
+    if recorded and isinstance(model, Transformer):
         replay = PairReplay(model, learning.label_smoothing, learning.agreement, compute.dtype)
     data = Bitext(
         pairs=material.pairs,
@@ -172,7 +209,7 @@ def _train(
         whole=replay is not None,
     )
     optimizer = adamw(model, lr=plan.lr, betas=(0.9, learning.beta2), eps=1e-9, decay=learning.weight_decay)
-    progress = _restore(folder, judge, optimizer, material, log, compute) if options.resume else Progress()
+    progress = _restore(folder, judge, optimizer, material, log, compute, ranks) if options.resume else Progress()
 
     def terms(batch: PairBatch) -> dict[str, Term]:
         found = None if replay is None else replay.terms(batch)
@@ -182,6 +219,9 @@ def _train(
             return translation_terms(model, batch, compute.device, learning.label_smoothing, learning.agreement)
 
     def test(now: Progress) -> bool:
+        return ranks.share(ranks.leads and look(now))
+
+    def look(now: Progress) -> bool:
         found, translations = judge.look(now.step)
         log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"step {now.step}, held out: {describe(found)}")
@@ -193,8 +233,11 @@ def _train(
         return False
 
     def save(now: Progress) -> None:
+        if not ranks.leads:
+            return
         state = {
             "data": material.digest,
+            "ranks": ranks.ranks,
             "best": judge.best,
             "stale": judge.stale,
             "kept": [[bleu, step] for bleu, step, _ in judge.kept],
@@ -205,17 +248,17 @@ def _train(
     job = Job(
         model=model,
         optimizer=optimizer,
-        batches=data.stream,
+        batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
         tokens=lambda batch: batch.tokens,
         counts=translation_counts,
         terms=terms,
         plan=plan,
-        world=World(),
+        world=ranks,
         report=reporter(plan, log),
         evaluate=test,
         save=save,
     )
-    introduce(log, model, _shape(model), compute, World(), progress)
+    introduce(log, model, _shape(model), compute, ranks, progress)
     log.note(
         f"training: {counted(material.count, 'pair')}, {counted(data.batches(), 'batch', 'batches')} an epoch, "
         f"learning rate {plan.lr:g}"
@@ -226,20 +269,27 @@ def _train(
         progress,
         log,
         folder=folder,
-        resume=resume_command("train-translator", out),
+        resume=resume_command("train-translator", out, ranks),
         smaller=f"--batch-tokens {max(1, learning.batch_tokens // 2)}",
         tensorboard=recipe.run.tensorboard,
     )
-    bleu, averaged = judge.settle()
-    result = {"metric": "bleu", "averaged": averaged, "examples": len(judge.examples), "scores": {"bleu": bleu}}
-    write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
-    save_translator(model, out, unk=material.target.unk)
-    shutil.rmtree(folder, ignore_errors=True)
-    states = f"step {averaged[0]}" if len(averaged) == 1 else f"the mean of steps {', '.join(map(str, averaged))}"
-    log.note(f"in the end, {states}, greedily on the dev set: {describe({'bleu': bleu})}")
+    found = ranks.share(_save(judge, material, out, log) if ranks.leads else {})
+    if ranks.leads:
+        shutil.rmtree(folder, ignore_errors=True)
     log.note(f"saved {out}")
     if material.target is not material.source:
         log.note("in transformers, AutoTokenizer reads with it; what it writes is decoded with " + TARGET_FILE)
+    return found
+
+
+def _save(judge: TranslatorJudge, material: TranslatorMaterial, out: Path, log: Log) -> Metrics:
+    """Write the model that is the result, and how good it is."""
+    bleu, averaged = judge.settle()
+    result = {"metric": "bleu", "averaged": averaged, "examples": len(judge.examples), "scores": {"bleu": bleu}}
+    write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
+    save_translator(judge.model, out, unk=material.target.unk)
+    states = f"step {averaged[0]}" if len(averaged) == 1 else f"the mean of steps {', '.join(map(str, averaged))}"
+    log.note(f"in the end, {states}, greedily on the dev set: {describe({'bleu': bleu})}")
     return {"bleu": bleu}
 
 
@@ -250,10 +300,12 @@ def _restore(
     material: TranslatorMaterial,
     log: Log,
     compute: Compute,
+    ranks: World,
 ) -> Progress:
-    found = last_checkpoint(folder, material.digest, log)
+    found = last_checkpoint(folder, material.digest, log, ranks)
     if found is None:
         return Progress()
+    tell_of_ranks(found.state.get("ranks", 1), ranks, log)
     judge.best, judge.stale = found.state["best"], found.state["stale"]
     judge.kept = [
         (bleu, step, {name: tensor.to(compute.device) for name, tensor in found.tensors[f"kept-{number}"].items()})

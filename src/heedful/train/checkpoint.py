@@ -7,10 +7,10 @@ A checkpoint is a folder `step-00001234` with tensors as safetensors, the run's 
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -18,6 +18,8 @@ from torch import Tensor
 
 from heedful.durable import file_digest, new_folder, write_file
 from heedful.errors import UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,21 +35,33 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Write a checkpoint, then remove all but the newest `keep`."""
-    path = folder / f"step-{checkpoint.step:08d}"
-    for stale in steps(folder):
-        if stale.name >= path.name:  # damaged, or the run would not be at an earlier step again
-            shutil.rmtree(stale)
-    with new_folder(path) as aside:
+    with writing(folder, checkpoint.step, keep) as aside:
         checksums = {
             f"{name}.safetensors": write_file(aside / f"{name}.safetensors", safetensors.torch.save(_plain(table)))
             for name, table in checkpoint.tensors.items()
         }
-        state = json.dumps({"step": checkpoint.step, **checkpoint.state}, indent=2).encode()
-        checksums["state.json"] = write_file(aside / "state.json", state)
-        write_file(aside / "checksums.json", json.dumps(checksums, indent=2).encode())
+        seal(aside, checkpoint.step, checkpoint.state, checksums)
+    return _path(folder, checkpoint.step)
+
+
+@contextlib.contextmanager
+def writing(folder: Path, step: int, keep: int) -> Iterator[Path]:
+    """A folder for the files of a checkpoint, which counts once it is complete; all but the newest `keep` go then."""
+    path = _path(folder, step)
+    for stale in steps(folder):
+        if stale.name >= path.name:  # damaged, or the run would not be at an earlier step again
+            shutil.rmtree(stale)
+    with new_folder(path) as aside:
+        yield aside
     for old in steps(folder)[:-keep]:
         shutil.rmtree(old)
-    return path
+
+
+def seal(aside: Path, step: int, state: dict[str, Any], checksums: dict[str, str]) -> None:
+    """Add the run's numbers, and last of all what the files must hash to."""
+    content = json.dumps({"step": step, **state}, indent=2).encode()
+    checksums = {**checksums, "state.json": write_file(aside / "state.json", content)}
+    write_file(aside / "checksums.json", json.dumps(checksums, indent=2).encode())
 
 
 def steps(folder: Path) -> list[Path]:
@@ -57,10 +71,15 @@ def steps(folder: Path) -> list[Path]:
 
 def load_last(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint that is whole; None if there was never one."""
+    return last(folder, warn, _load)
+
+
+def last(folder: Path, warn: Callable[[str], None], read: Callable[[Path], T]) -> T | None:
+    """What is read from the newest checkpoint that can be read; None if there was never one."""
     found = steps(folder)
     for path in reversed(found):
         try:
-            return _load(path)
+            return read(path)
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             warn(f"the checkpoint {path} is damaged ({error}); using the one before it")
             aside = path.with_name(f"damaged-{path.name}")  # it must not push out a whole one
@@ -72,20 +91,29 @@ def load_last(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def _load(path: Path) -> Checkpoint:
+def verified(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """The names of a checkpoint's files, each as it was written, and the run's numbers, the step among them."""
     checksums = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
     if not isinstance(checksums, dict) or "state.json" not in checksums:
         raise ValueError("checksums.json is not as it was written")
     for name, expected in checksums.items():
         if file_digest(path / name) != expected:
             raise ValueError(f"{name} has another checksum than when it was written")
+    return list(checksums), json.loads((path / "state.json").read_text(encoding="utf-8"))
+
+
+def _load(path: Path) -> Checkpoint:
+    names, state = verified(path)
     tensors = {
         name.removesuffix(".safetensors"): safetensors.torch.load_file(path / name)
-        for name in checksums
+        for name in names
         if name.endswith(".safetensors")
     }
-    state = json.loads((path / "state.json").read_text(encoding="utf-8"))
     return Checkpoint(step=state.pop("step"), tensors=tensors, state=state)
+
+
+def _path(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}"
 
 
 def _plain(table: dict[str, Tensor]) -> dict[str, Tensor]:

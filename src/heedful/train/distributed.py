@@ -1,22 +1,31 @@
 """Several processes, one run: who we are, and sums over everybody. Without torchrun, a world of one.
 
-Gradients are summed in one flat piece in a fixed order, so that a run can be repeated to the bit.
+Gradients are summed in one flat piece in a fixed order, so that a run can be repeated to the bit. What the ranks tell
+each other besides goes through the CPU, and waits for nobody's GPU.
 """
 
 import os
+import platform
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from heedful.errors import UserError
 
 T = TypeVar("T")
+
+WAIT = timedelta(days=30)
+"""For each other: the leading rank may prepare the text or evaluate meanwhile, however long that takes."""
+LOST = re.compile(r"(?i)connection (closed|reset|refused)|broken pipe|timed out|nccl|gloo")
+"""What is said when a peer has gone."""
 
 
 class World(NamedTuple):
@@ -25,6 +34,8 @@ class World(NamedTuple):
     rank: int = 0
     ranks: int = 1
     local_rank: int = 0
+    sharded: bool = False
+    """Every rank holds a part of each parameter; its gradient comes summed already (see train/sharding.py)."""
 
     @property
     def leads(self) -> bool:
@@ -33,8 +44,7 @@ class World(NamedTuple):
 
     def barrier(self) -> None:
         """Wait for everybody."""
-        if self.ranks > 1:
-            dist.barrier()
+        self.sum_numbers([0.0])
 
     def share(self, value: T) -> T:
         """The leading rank's value, for everybody."""
@@ -42,6 +52,32 @@ class World(NamedTuple):
         if self.ranks > 1:
             dist.broadcast_object_list(box, device=torch.device("cpu"))
         return box[0]
+
+    def gather(self, value: T) -> list[T]:
+        """Everybody's value, for everybody."""
+        found = [value] * self.ranks
+        if self.ranks > 1:
+            dist.all_gather_object(found, value)
+        return found
+
+    def in_turn(self, make: Callable[[], T]) -> T:
+        """What everybody makes, the leading rank first: a mistake is found and told once, files are there by then."""
+        if self.leads:
+            made = make()
+            self.barrier()
+            return made
+        self.barrier()
+        try:
+            return make()
+        except (UserError, OSError) as error:
+            where = f"process {self.rank} of {self.ranks}, on {platform.node()}, fails where the first did not"
+            raise UserError(f"{where} ({error}); every node must see the same files under the same names") from None
+
+    def ending(self, error: Exception) -> BaseException:
+        """How a rank ends when all end alike: the leading one tells why, the others are silent."""
+        if self.leads:
+            return error
+        return SystemExit(2 if isinstance(error, UserError) else 130)
 
     def sum_numbers(self, numbers: list[float]) -> list[float]:
         """Each number's sum over the ranks. Exact for integers; waits for nobody's GPU."""
@@ -53,7 +89,7 @@ class World(NamedTuple):
 
     def sum_gradients(self, parameters: list[nn.Parameter]) -> None:
         """Replace every gradient by its sum over the ranks."""
-        if self.ranks == 1:
+        if self.ranks == 1 or self.sharded:
             return
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
         flat = torch._utils._flatten_dense_tensors(gradients)
@@ -62,23 +98,87 @@ class World(NamedTuple):
         for parameter, gradient in zip(parameters, summed, strict=True):
             parameter.grad = gradient
 
+    def whole(self, tensor: Any) -> Tensor:
+        """A tensor of which every rank may hold a part, put together for everybody."""
+        return tensor.full_tensor() if self.sharded else tensor
+
 
 @contextmanager
 def world(device: str) -> Iterator[World]:
     """Join the processes that torchrun started, for as long as the run lasts."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    ranks, local_rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    if device == "cuda":
+        _require_gpus(local_rank)
     if ranks == 1:
         yield World()
         return
     if not dist.is_gloo_available():
         raise UserError("this torch has no gloo, which several processes need; run with one process")
-    # The others wait while the leading rank prepares the text, however long that takes.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timeout=timedelta(days=30))
     try:
-        yield World(dist.get_rank(), ranks, int(os.environ.get("LOCAL_RANK", "0")))
+        rank = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    except (RuntimeError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(f"the {ranks} processes of this run can't find each other ({why}); use torchrun") from None
+    try:
+        yield World(rank, ranks, local_rank)
     except RuntimeError as error:
-        if not re.search(r"(?i)connection (closed|reset)|broken pipe|timed out|nccl", str(error)):
+        if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
             raise
-        raise UserError("another process of this run has ended; what it said tells why") from None
+        raise UserError(
+            "another process of this run has ended; what it said tells why, and the checkpoints are intact"
+        ) from None
     finally:
         dist.destroy_process_group()
+
+
+def _join(backend: str) -> int:
+    """Join the other processes; which of them this one is."""
+    store, rank, ranks = next(dist.rendezvous("env://", timeout=WAIT))
+    store.set_timeout(WAIT)
+    meeting = dist.PrefixStore(_meeting(store, rank, ranks), store)
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=ranks, timeout=WAIT)
+    return rank
+
+
+def _meeting(store: dist.Store, rank: int, ranks: int) -> str:
+    """A name that only the processes that are alive have agreed on.
+
+    torchrun keeps its store when it starts processes again, and with it the addresses of those that have ended. So
+    the leading rank offers a name that is new, everybody answers with one of their own, and goes by the offer once
+    their answer is confirmed; an offer by who has ended never is.
+    """
+    mine = uuid4().hex
+    if rank == 0:
+        store.set("offer", mine)
+        for other in range(1, ranks):
+            answer = store.get(f"{mine}/{other}").decode()  # which waits for it
+            store.set(f"{mine}/{other}/{answer}", "confirmed")
+        return mine
+    while True:
+        offer = store.get("offer").decode()
+        store.set(f"{offer}/{rank}", mine)
+        time.sleep(0.05)
+        if store.check([f"{offer}/{rank}/{mine}"]):
+            return offer
+
+
+def restarts() -> int:
+    """How often torchrun has started this run again because a process of it ended."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def may_restart() -> bool:
+    """Whether torchrun starts this run again, or has done so: with --max-restarts."""
+    return restarts() > 0 or int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+
+
+def _require_gpus(local_rank: int) -> None:
+    """A process without a GPU of its own would share one, or fail later and less clearly."""
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", local_rank + 1)), torch.cuda.device_count()
+    if here > gpus:
+        raise World(local_rank, here).ending(
+            UserError(
+                f"{here} processes were started on {platform.node()}, which has {gpus} "
+                f"{'GPU' if gpus == 1 else 'GPUs'}; use --nproc-per-node {gpus}, or --device cpu"
+            )
+        )

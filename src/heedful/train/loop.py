@@ -139,7 +139,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
                 tally.add(terms)
                 del terms, loss  # the step's graph goes with them: what outlives it would spoil a recording
             world.sum_gradients(parameters)
-            norm = clip(parameters, plan.clip)
+            norm = world.whole(clip(parameters, plan.clip))
             tally.norm = tally.norm + norm.detach()
             job.optimizer.step()
             job.optimizer.zero_grad()

@@ -93,6 +93,14 @@ def test_alone_everything_is_its_own():
     assert alone.whole(parameter) is parameter
 
 
+def test_it_is_told_how_to_start_as_many_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert World().launcher() == "heedful"
+    assert World(0, 3).launcher() == "torchrun --nproc-per-node 3 -m heedful"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert World(5, 6).launcher() == "torchrun --nnodes 2 --rdzv-backend … --nproc-per-node 3 -m heedful"
+
+
 def test_who_ends_alike_is_told_once():
     wrong, stop = UserError("wrong"), Interrupted("stopped")
     assert World(0, 3).ending(wrong) is wrong

@@ -158,8 +158,7 @@ def bert_shape(config: BertConfig) -> str:
 
 def resume_command(command: str, out: Path, ranks: World = World()) -> str:  # noqa: B008 (a tuple)
     """How to go on with an interrupted run."""
-    program = "heedful" if ranks.ranks == 1 else f"torchrun --nproc-per-node {ranks.ranks} -m heedful"
-    return f"{program} {command} --resume --out {shlex.quote(str(out))}"
+    return f"{ranks.launcher()} {command} --resume --out {shlex.quote(str(out))}"
 
 
 def snapshot(

@@ -42,6 +42,14 @@ class World(NamedTuple):
         """Whether this process prints and writes."""
         return self.rank == 0
 
+    def launcher(self) -> str:
+        """How such processes are started."""
+        if self.ranks == 1:
+            return "heedful"
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        nodes = "" if here == self.ranks else f"--nnodes {self.ranks // here} --rdzv-backend … "
+        return f"torchrun {nodes}--nproc-per-node {here} -m heedful"
+
     def barrier(self) -> None:
         """Wait for everybody."""
         self.sum_numbers([0.0])

@@ -1,11 +1,13 @@
 """Pretraining speed beside a plain `transformers` loop, in one run, on the same examples.
 
     python -m bench.pretrain [--size small] [--vocab-size 16000] [--data FILE …]
+    python -m bench.pretrain --device cuda --data SHARDS [--cases base-128 …] [--text full packed pairs] [--sides …]
 
-Both sides train on the same real sentence pairs of the embedded corpus (or of --data) in the same order, with the
-same dropout, clipping and fused AdamW. The peer pads each batch to its longest sequence and is measured at several
-batch sizes, of which its best counts. Steps alternate, so that both sides meet the same
-weather. "Real" tokens are those that are not padding.
+With `--device cuda` it is another comparison, see `bench/pretrain_gpu.py`; its text is what `heedful prepare` wrote.
+On a CPU both sides train on the same real sentence pairs of the embedded corpus (or of --data) in the same order,
+with the same dropout, clipping and fused AdamW. The peer pads each batch to its longest sequence and is measured at
+several batch sizes, of which its best counts. Steps alternate, so that both sides meet the same weather. "Real"
+tokens are those that are not padding.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from heedful.models.bert import SIZES
 from heedful.nn.layout import Packed
 from heedful.runs import corpus
 from heedful.runs.demo import builtin_corpus
-from heedful.runs.options import ModelPart, OptimizerPart, Recipe, RunPart, VocabularyPart, resolved
+from heedful.runs.options import ModelPart, OptimizerPart, PretrainRun, Recipe, VocabularyPart, resolved
 from heedful.runs.pretrain import build, make_plan, sampler
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.train import loop
@@ -46,14 +48,27 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6, help="measured steps of each side")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--data", nargs="*", default=[], help="text files instead of the embedded corpus")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    on_gpu = parser.add_argument_group("with --device cuda")
+    on_gpu.add_argument("--cases", nargs="+", default=["base-128", "base-512", "large-512"])
+    on_gpu.add_argument("--text", nargs="+", choices=["full", "packed", "pairs"], default=["full", "pairs"])
+    sides = ["ours", "transformers", "transformers, compiled"]
+    on_gpu.add_argument("--sides", nargs="+", choices=sides, default=sides)
+    on_gpu.add_argument("--tokens", nargs="+", type=int, default=[65536, 131072], help="batches of ours")
+    on_gpu.add_argument("--peer-tokens", nargs="+", type=int, default=[16384, 32768, 65536])
     arguments = parser.parse_args()
+    if arguments.device == "cuda":
+        from bench.pretrain_gpu import main as on_device
+
+        on_device(arguments)
+        return
 
     asked = Recipe(
         corpus=tuple(arguments.data) or (str(builtin_corpus(corpus.default_cache(), print)),),
         vocabulary=VocabularyPart(vocab_size=arguments.vocab_size),
         model=ModelPart(size=arguments.size, dropout=arguments.dropout, attention_dropout=arguments.dropout),
         optimizer=OptimizerPart(batch_tokens=arguments.batch_tokens),
-        run=RunPart(steps=arguments.steps, checkpoint_every="1000000"),
+        run=PretrainRun(steps=arguments.steps, checkpoint_every="1000000"),
     )
     recipe = resolved(asked)
     shards = corpus.prepare(

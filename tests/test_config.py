@@ -14,7 +14,7 @@ from heedful.runs.options import (
     ObjectivePart,
     OptimizerPart,
     Recipe,
-    RunPart,
+    PretrainRun,
     TextPart,
     VocabularyPart,
     load_recipe,
@@ -35,7 +35,7 @@ recipes = st.builds(
     model=st.builds(ModelPart, size=st.none() | st.sampled_from(["tiny", "large"]), dropout=st.floats(0, 0.99)),
     objective=st.builds(ObjectivePart, nsp=st.booleans(), length=st.integers(8, 1 << 40)),
     optimizer=st.builds(OptimizerPart, lr=st.none() | st.floats(1e-300, 1e300), weight_decay=st.floats(0, 1e9)),
-    run=st.builds(RunPart, steps=st.none() | st.integers(1), checkpoint_every=texts),
+    run=st.builds(PretrainRun, steps=st.none() | st.integers(1), checkpoint_every=texts),
 )
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from heedful.errors import UserError
 from heedful.runs.folder import claim, give_back, reclaim, require_free
-from heedful.runs.options import ObjectivePart, OptimizerPart, Recipe, RunPart, read_recipe, resolved
+from heedful.runs.options import ObjectivePart, OptimizerPart, PretrainRun, Recipe, read_recipe, resolved
 
-RECIPE = resolved(Recipe(corpus=("a.txt",), run=RunPart(steps=7, seed=3)))
+RECIPE = resolved(Recipe(corpus=("a.txt",), run=PretrainRun(steps=7, seed=3)))
 
 
 def fill(folder: Path) -> None:
@@ -75,9 +75,9 @@ def test_giving_back_what_has_gone_is_no_trouble(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"run": RunPart(steps=7, seed=5)}, "run.seed"),
+        ({"run": PretrainRun(steps=7, seed=5)}, "run.seed"),
         ({"objective": ObjectivePart(length=24)}, "objective.length"),
-        ({"run": RunPart(steps=11, seed=3), "optimizer": OptimizerPart(lr=1e-3)}, "optimizer.lr, run.steps"),
+        ({"run": PretrainRun(steps=11, seed=3), "optimizer": OptimizerPart(lr=1e-3)}, "optimizer.lr, run.steps"),
         ({"corpus": ("another.txt",)}, "corpus"),
     ],
 )

@@ -11,8 +11,8 @@ from heedful.runs.options import (
     ModelPart,
     ObjectivePart,
     OptimizerPart,
+    PretrainRun,
     Recipe,
-    RunPart,
     VocabularyPart,
     load_recipe,
     resolved,
@@ -34,7 +34,7 @@ def test_every_size_has_its_rate(size: Any):
 
 def test_what_is_said_stays():
     model = ModelPart(size="mini", max_length=17, dropout=0.0, attention_dropout=0.3)
-    said = Recipe(model=model, optimizer=OptimizerPart(lr=0.7), run=RunPart(steps=11))
+    said = Recipe(model=model, optimizer=OptimizerPart(lr=0.7), run=PretrainRun(steps=11))
     assert resolved(said) == said
 
 
@@ -100,8 +100,8 @@ def test_fields_put_aside_are_as_if_never_said():
         (ObjectivePart, {"final_mask_rate": 0.0}, "final_mask_rate 0.0 must lie between 0 and 1"),
         (ModelPart, {"segments": 1}, "segments 1 must be 2, or 0 for none"),
         (ModelPart, {"rotary_base": 0.0}, "rotary_base 0.0 must be at least 1"),
-        (RunPart, {"seed": -1}, "seed -1 must lie between 0 and"),
-        (RunPart, {"seed": 2**63}, "must lie between 0 and 2"),
+        (PretrainRun, {"seed": -1}, "seed -1 must lie between 0 and"),
+        (PretrainRun, {"seed": 2**63}, "must lie between 0 and 2"),
         (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),
         (Recipe, {"vocabulary": VocabularyPart(tokenizer="t", cased=True)}, "leave --cased out"),
     ],
@@ -115,4 +115,4 @@ def test_the_ends_of_the_ranges_are_allowed():
     OptimizerPart(beta1=0.0, beta2=0.0, weight_decay=0.0)
     OptimizerPart(schedule="trapezoid", warmup=0.9, decay=0.1)
     OptimizerPart(schedule="trapezoid", warmup=0.0, decay=1.0)
-    RunPart(seed=2**63 - 1)
+    PretrainRun(seed=2**63 - 1)

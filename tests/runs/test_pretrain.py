@@ -23,8 +23,8 @@ from heedful.runs.options import (
     ObjectivePart,
     OptimizerPart,
     PretrainOptions,
+    PretrainRun,
     Recipe,
-    RunPart,
     TextPart,
     VocabularyPart,
     read_recipe,
@@ -64,7 +64,7 @@ def recipe_of(home: Path, **changes: Any) -> Recipe:
         model=ModelPart(size="tiny", max_length=64),
         objective=ObjectivePart(length=32),
         optimizer=OptimizerPart(batch_tokens=256),
-        run=RunPart(steps=4, evaluations=2, checkpoint_every="2"),
+        run=PretrainRun(steps=4, evaluations=2, checkpoint_every="2"),
     )
     for name, value in changes.items():
         part, _, field = name.partition("__")
@@ -432,7 +432,7 @@ def test_text_may_come_from_standard_input(home: Path, tmp_path: Path, monkeypat
 
 
 def test_a_budget_ends_near_its_time(home: Path, tmp_path: Path):
-    go(home, tmp_path / "out", run=RunPart(budget="2s", evaluations=1))
+    go(home, tmp_path / "out", run=PretrainRun(budget="2s", evaluations=1))
     last = reports(tmp_path / "out", "train")[-1]
     assert 2.0 <= last["elapsed"] < 4.0
     assert last["lr"] == 0.0
@@ -443,11 +443,11 @@ def test_evaluations_that_take_too_long_are_left_out_under_a_budget(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pretrain, "EVALUATION_TIME", 0.0)
-    go(home, tmp_path / "out", run=RunPart(budget="1s", evaluations=7))
+    go(home, tmp_path / "out", run=PretrainRun(budget="1s", evaluations=7))
     told = [line["step"] for line in reports(tmp_path / "out", "heldout")]
     assert len(told) == 2  # the first, when none has taken any time, and the last
     assert told[-1] == reports(tmp_path / "out", "train")[-1]["step"]
-    go(home, tmp_path / "steps", run=RunPart(steps=4, evaluations=4))
+    go(home, tmp_path / "steps", run=PretrainRun(steps=4, evaluations=4))
     assert [line["step"] for line in reports(tmp_path / "steps", "heldout")] == [1, 2, 3, 4]
 
 
@@ -500,9 +500,9 @@ def test_a_useless_checkpoint_interval_is_refused(home: Path, every: str):
 
 
 def test_the_plan_is_what_the_recipe_says(home: Path):
-    large = recipe_of(home, run=RunPart(budget="1m", checkpoint_every="7"), model__size="large")
+    large = recipe_of(home, run=PretrainRun(budget="1m", checkpoint_every="7"), model__size="large")
     plan = pretrain.make_plan(resolved(large))
     assert (plan.steps, plan.budget, plan.lr) == (None, 60.0, LEARNING_RATES["large"])
     assert (plan.checkpoint_steps, plan.checkpoint_seconds) == (7, None)
-    plan = pretrain.make_plan(resolved(recipe_of(home, run=RunPart(), optimizer__lr=0.3)))
+    plan = pretrain.make_plan(resolved(recipe_of(home, run=PretrainRun(), optimizer__lr=0.3)))
     assert (plan.budget, plan.lr, plan.checkpoint_seconds) == (600.0, 0.3, 300.0)

@@ -21,8 +21,8 @@ from heedful.runs.options import (
     ObjectivePart,
     OptimizerPart,
     PretrainOptions,
+    PretrainRun,
     Recipe,
-    RunPart,
     TextPart,
     VocabularyPart,
     read_recipe,
@@ -63,7 +63,7 @@ def recipe_of(home: Path, **changes: Any) -> Recipe:
         model=ModelPart(size="tiny", max_length=64),
         objective=ObjectivePart(length=32),
         optimizer=OptimizerPart(batch_tokens=256),
-        run=RunPart(steps=6, evaluations=1, checkpoint_every="3"),
+        run=PretrainRun(steps=6, evaluations=1, checkpoint_every="3"),
     )
     parts: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():

@@ -29,6 +29,25 @@ class PretrainingBatch(NamedTuple):
     """(B,) int64: 1 where B is from another document, 0 where it follows A; None without pairs."""
 
 
+def filled(batch: PretrainingBatch, tokens: int, length: int) -> PretrainingBatch | None:
+    """The batch with exactly so many tokens: a last sequence, of which nothing is asked, fills it up.
+
+    None if that would be longer than `length`, or there are too many already.
+    """
+    missing = tokens - len(batch.ids)
+    if not 0 <= missing <= length:
+        return None
+    if not missing:
+        return batch
+    filling = np.zeros(missing, np.int64)
+    return batch._replace(
+        ids=np.concatenate([batch.ids, filling]),
+        segments=np.concatenate([batch.segments, filling]),
+        offsets=np.append(batch.offsets, np.int32(tokens)),
+        longest=max(batch.longest, missing),
+    )
+
+
 class InputBatch(NamedTuple):
     """Sequences to read."""
 

@@ -10,7 +10,7 @@ Shapes: B batch, T length, D width, H heads, L layers, V vocabulary, N packed to
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from heedful.errors import UserError
 from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import ACTIVATIONS, EncoderLayer
 from heedful.nn.layout import Layout, Packed, Padded
+from heedful.nn.norm import Norm
 from heedful.nn.positions import rotary
 
 SIZES: dict[str, tuple[int, int, int]] = {
@@ -171,7 +172,7 @@ class Transform(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.dim, config.dim, bias=config.bias)
-        self.norm = nn.LayerNorm(config.dim, config.norm_eps, bias=config.bias)
+        self.norm = Norm(config.dim, config.norm_eps, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -210,7 +211,7 @@ class Bert(nn.Module):
             )
             for number in range(config.layers)
         )
-        self.final_norm = nn.LayerNorm(config.dim, config.norm_eps, bias=config.bias) if config.pre_norm else None
+        self.final_norm = Norm(config.dim, config.norm_eps, bias=config.bias) if config.pre_norm else None
         self.pooler: Transform | nn.Linear | None = None
         if pooler:
             self.pooler = Transform(config) if config.modern else nn.Linear(config.dim, config.dim)
@@ -275,6 +276,21 @@ class MlmHead(nn.Module):
         return F.linear(self.transform(hidden), table, self.bias)
 
 
+class _Rows(torch.autograd.Function):
+    """Some rows, each once: (N, D), (M,) -> (M, D). So its gradient is a copy, where indexing would have to add."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.rows = len(table)
+        return table.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
+        (gradient,), (places,) = gradients, ctx.saved_tensors
+        return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_copy(0, places, gradient), None
+
+
 class BertForPretraining(nn.Module):
     """The encoder with the heads for masked words and for next sentences, or with one of them."""
 
@@ -302,12 +318,17 @@ class BertForPretraining(nn.Module):
         hidden, pooled, _ = self.bert(ids, segments, mask, packed=packed)
         mlm_logits = nsp_logits = None
         if self.mlm is not None:
-            if positions is not None:
-                hidden = hidden.flatten(0, -2).index_select(0, positions)  # (M, D)
-            mlm_logits = self.mlm(hidden, self.bert.embeddings.tokens.weight)
+            mlm_logits = self.words(hidden, positions)
         if self.nsp is not None:
             nsp_logits = self.nsp(pooled)
         return PretrainingOutput(mlm_logits, nsp_logits)
+
+    def words(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
+        """The scores of words for final states (..., D), or for those at some positions of the flattened batch."""
+        assert self.mlm is not None
+        if positions is not None:
+            hidden = _Rows.apply(hidden.flatten(0, -2), positions)  # (M, D)
+        return self.mlm(hidden, self.bert.embeddings.tokens.weight)
 
 
 OUTER = ("attention.output.weight", "feed_forward.outer.weight")

@@ -18,6 +18,7 @@ from heedful.errors import UserError
 from heedful.nn.attention import KeyValue, MultiHeadAttention, added
 from heedful.nn.layers import ACTIVATIONS, DecoderLayer, EncoderLayer, Moment
 from heedful.nn.layout import Padded
+from heedful.nn.norm import Norm
 from heedful.nn.positions import sinusoidal
 
 SIZES: dict[str, tuple[int, int, int, int]] = {
@@ -138,8 +139,8 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(*sizes, **options) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(*sizes, **options) for _ in range(config.decoder_layers))
         # Without norms after the residuals, the last layer's output would be the only one that is never normed.
-        self.encoder_norm = nn.LayerNorm(config.dim, config.norm_eps) if config.pre_norm else None
-        self.decoder_norm = nn.LayerNorm(config.dim, config.norm_eps) if config.pre_norm else None
+        self.encoder_norm = Norm(config.dim, config.norm_eps) if config.pre_norm else None
+        self.decoder_norm = Norm(config.dim, config.norm_eps) if config.pre_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.positions: Tensor
         self.register_buffer("positions", sinusoidal(config.max_length, config.dim), persistent=False)

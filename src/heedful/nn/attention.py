@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import UserError
+from heedful.nn import kernels
 from heedful.nn.layout import Layout, Packed
 from heedful.nn.positions import Rotation, rotate
 
@@ -83,6 +84,7 @@ class MultiHeadAttention(nn.Module):
             choices = f"{below} or {above}" if below else f"{above}"
             raise UserError(f"dim {dim} is not divisible by heads {heads}; try dim {choices}")
         self.heads = heads
+        self.width = dim // heads
         self.dropout = dropout
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(dim, dim, bias=bias)
@@ -117,6 +119,8 @@ class MultiHeadAttention(nn.Module):
 
         With a rotation, queries and keys say where they stand.
         """
+        if isinstance(layout, Packed) and not explain and kernels.short(x, layout.longest, self.width):
+            return self.output(self._mix_short(x, layout, rotation).flatten(-2)), None
         query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
@@ -135,6 +139,26 @@ class MultiHeadAttention(nn.Module):
                 dropout_p=self.dropout if self.training else 0.0,
             ).transpose(1, 2)
         return self.output(mixed.flatten(-2)), weights
+
+    def _mix_short(self, x: Tensor, layout: Packed, rotation: Rotation | None) -> Tensor:
+        """Every token's mix of its short sequence, on a GPU: (N, D) -> (N, H, K)."""
+        from heedful.nn.short_attention import short_attention  # needs Triton
+
+        qkv = F.linear(x, *self._together()).unflatten(-1, (3, self.heads, -1))  # (N, 3, H, K)
+        if rotation is not None:
+            turned = rotate(qkv[:, :2], Rotation(*(part[:, None] for part in rotation)))
+            qkv = torch.cat([turned, qkv[:, 2:]], 1)
+        dropout = self.dropout if self.training else 0.0
+        seed = torch.randint(2**31 - 1, (1,), device=x.device) if dropout else layout.offsets
+        return short_attention(qkv, layout.offsets, layout.longest, dropout, seed)
+
+    def _together(self) -> tuple[Tensor, Tensor | None]:
+        """Query, key and value as one matrix (3D, D), and their biases (3D,)."""
+        if isinstance(self.joined, nn.Linear):
+            return self.joined.weight, self.joined.bias
+        parts = (self.query, self.key, self.value)
+        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+        return torch.cat([part.weight for part in parts]), bias
 
     def keys(self, x: Tensor) -> KeyValue:
         """What tokens offer to be looked up: (B, S, D) -> (B, H, S, K) twice."""

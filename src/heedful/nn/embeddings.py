@@ -6,6 +6,7 @@ Shapes: B batch, T length, D width, N packed tokens.
 from torch import Tensor, nn
 
 from heedful.nn.layout import Layout
+from heedful.nn.norm import Norm
 
 
 class InputEmbedding(nn.Module):
@@ -29,7 +30,7 @@ class InputEmbedding(nn.Module):
         self.tokens = nn.Embedding(vocab_size, dim)
         self.positions = nn.Embedding(max_length, dim) if max_length else None
         self.segments = nn.Embedding(segments, dim) if segments else None
-        self.norm = nn.LayerNorm(dim, norm_eps, bias=bias)
+        self.norm = Norm(dim, norm_eps, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, segments: Tensor | None, layout: Layout) -> Tensor:

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.nn import kernels
 from heedful.nn.attention import KeyValue, MultiHeadAttention
 from heedful.nn.layout import Layout
+from heedful.nn.norm import Norm
 from heedful.nn.positions import Rotation
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -44,6 +46,11 @@ class FeedForward(nn.Module):
         if self.gated:
             inner, gate = self.inner(x).chunk(2, -1)
             return self.outer(self.activation(inner) * gate)
+        if self.activation is F.gelu and self.inner.bias is not None and kernels.half(x):
+            from heedful.nn.bias_gelu import bias_gelu  # needs Triton
+
+            inner = F.linear(x, self.inner.weight)
+            return self.outer(bias_gelu(inner.flatten(0, -2), self.inner.bias).view_as(inner))
         return self.outer(self.activation(self.inner(x)))
 
 
@@ -71,10 +78,10 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(dim, heads, attention_dropout, bias=bias)
         skips = pre_norm and normed
-        self.attention_norm = nn.Identity() if skips else nn.LayerNorm(dim, norm_eps, bias=bias)
+        self.attention_norm = nn.Identity() if skips else Norm(dim, norm_eps, bias=bias)
         self.feed_forward = FeedForward(dim, ffn_dim, activation, gated=gated, bias=bias)
-        self.feed_forward_norm = nn.LayerNorm(dim, norm_eps, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.feed_forward_norm = Norm(dim, norm_eps, bias=bias)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()  # a compiler would copy for nothing
         self.pre_norm = pre_norm
 
     def forward(
@@ -121,11 +128,11 @@ class DecoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(dim, heads, attention_dropout)
-        self.attention_norm = nn.LayerNorm(dim, norm_eps)
+        self.attention_norm = Norm(dim, norm_eps)
         self.cross_attention = MultiHeadAttention(dim, heads, attention_dropout)
-        self.cross_attention_norm = nn.LayerNorm(dim, norm_eps)
+        self.cross_attention_norm = Norm(dim, norm_eps)
         self.feed_forward = FeedForward(dim, ffn_dim, activation)
-        self.feed_forward_norm = nn.LayerNorm(dim, norm_eps)
+        self.feed_forward_norm = Norm(dim, norm_eps)
         self.dropout = nn.Dropout(dropout)
         self.pre_norm = pre_norm
 

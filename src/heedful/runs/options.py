@@ -223,6 +223,14 @@ class RunPart(MachinePart):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PretrainRun(RunPart):
+    """The run of a pretraining."""
+
+    compile: bool = False
+    """On a GPU, compile the layers and record a step: some ten seconds at first, then every step is faster."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """All that decides what a run makes: the content of a recipe file and of a folder's heedful.toml."""
 
@@ -236,7 +244,7 @@ class Recipe:
     model: ModelPart = field(default_factory=ModelPart)
     objective: ObjectivePart = field(default_factory=ObjectivePart)
     optimizer: OptimizerPart = field(default_factory=OptimizerPart)
-    run: RunPart = field(default_factory=RunPart)
+    run: PretrainRun = field(default_factory=PretrainRun)
 
     def __post_init__(self) -> None:
         if self.start_from is not None:

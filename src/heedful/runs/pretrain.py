@@ -4,7 +4,7 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
+from heedful.nn import kernels
 from heedful.runs import corpus
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute, choose
@@ -292,6 +293,38 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
     return found
 
 
+def terms_of(
+    recipe: Recipe, model: BertForPretraining, training: Sampler, compute: Compute, ranks: World
+) -> Callable[[PretrainingBatch], dict[str, Term]]:
+    """What turns a batch into the objectives' sums: on a GPU in half precision compiled and recorded."""
+
+    def plain(batch: PretrainingBatch) -> dict[str, Term]:
+        with compute.autocast():
+            return pretraining_terms(model, batch, compute.device)
+
+    if compute.dtype is torch.float32 or ranks.sharded or not recipe.run.compile or not kernels.HAVE_TRITON:
+        return plain
+    from heedful.train.replay_pretraining import PretrainingReplay, uncompiled
+
+    replay = PretrainingReplay(
+        model,
+        training.batch_tokens,
+        training.length,
+        compute.dtype,
+        # The gradients of a recording can't be added up, neither over batches nor over processes.
+        recording=recipe.optimizer.accumulation == 1 and ranks.ranks == 1,
+    )
+
+    def fast(batch: PretrainingBatch) -> dict[str, Term]:
+        found = replay.terms(batch) if model.training else None
+        if found is None:
+            with uncompiled():
+                found = plain(batch)
+        return found
+
+    return fast
+
+
 def _train(
     options: PretrainOptions,
     plan: Plan,
@@ -312,9 +345,7 @@ def _train(
     last: Metrics = {}
     spent = [0.0]  # seconds of evaluations, for everybody alike
 
-    def terms(batch: PretrainingBatch) -> dict[str, Term]:
-        with compute.autocast():
-            return pretraining_terms(model, batch, compute.device)
+    terms = terms_of(recipe, model, training, compute, ranks)
 
     def batches(position: Position) -> Iterator[tuple[Position, PretrainingBatch]]:
         begun = time.perf_counter() - progress.elapsed

@@ -3,7 +3,8 @@
 Shapes: B sequences, N tokens, M masked tokens, V vocabulary.
 """
 
-import numpy as np
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from heedful.data.batch import PretrainingBatch
 from heedful.models.bert import BertForPretraining
 from heedful.nn.layout import Packed
+from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
 
 
@@ -22,16 +24,13 @@ def pretraining_counts(batch: PretrainingBatch) -> dict[str, int]:
 
 def pretraining_terms(model: BertForPretraining, batch: PretrainingBatch, device: torch.device) -> dict[str, Term]:
     """The objectives' sums. Words are scored at the masked positions only."""
-
-    def on_device(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
-
-    packed = Packed.from_offsets(on_device(batch.offsets), batch.longest, len(batch.ids))
-    segments = None if batch.unrelated is None else on_device(batch.segments)
-    output = model(on_device(batch.ids), segments, packed=packed, positions=on_device(batch.positions))
-    terms = {"mlm": _term(output.mlm_logits, on_device(batch.labels))}
+    there = partial(on_device, device=device)
+    packed = Packed.from_offsets(there(batch.offsets), batch.longest, len(batch.ids))
+    segments = None if batch.unrelated is None else there(batch.segments)
+    output = model(there(batch.ids), segments, packed=packed, positions=there(batch.positions))
+    terms = {"mlm": _term(output.mlm_logits, there(batch.labels))}
     if batch.unrelated is not None:
-        terms["nsp"] = _term(output.nsp_logits, on_device(batch.unrelated))
+        terms["nsp"] = _term(output.nsp_logits, there(batch.unrelated))
     return terms
 
 

@@ -1,0 +1,242 @@
+"""Pretraining speed on a GPU beside `transformers`; `bench/pretrain.py` calls it.
+
+Three kinds of real text: `full` sequences (dense: every one has all the length), BERT's own `packed` pairs, whose
+sentences nearly fill the length, and plain `pairs` of two sentences, which are short and of all lengths, so that a
+padded batch is half empty. Every side takes the same examples and steps without dropout in bf16, with clipping and
+fused AdamW. The peer is `BertForPreTraining` with scaled-dot-product attention, padded to the longest of each batch,
+eager and compiled, at its best batch size. Ours is what `heedful pretrain` runs. The share of the ceiling counts the
+arithmetic that the model needs for real tokens (masked words alone are scored), whatever a side computes besides.
+"""
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import transformers
+
+from bench.pretrain import padded
+from heedful.data import shards as prepared
+from heedful.data.batch import PretrainingBatch
+from heedful.data.sampler import Sampler
+from heedful.data.shards import Shards, Split
+from heedful.models.bert import SIZES, BertConfig
+from heedful.runs.device import choose
+from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
+from heedful.runs.pretrain import build, optimizer_for, terms_of
+from heedful.train.distributed import World
+from heedful.train.loop import _ahead
+from heedful.train.optim import adamw, clip
+
+CASES = ("base-128", "base-512", "large-512")
+DEVICE = torch.device("cuda")
+MASKED = 0.15
+
+
+class Measured(NamedTuple):
+    """Real tokens a second, those of a full sequence's kind that attention sees, memory, waiting, first steps."""
+
+    speed: float
+    share: float
+    gigabytes: float
+    waiting: float
+    warming: float
+
+
+def main(arguments: argparse.Namespace) -> None:
+    found = prepared.load(Path(arguments.data[0]))
+    choose("cuda", "bf16").repeatable()
+    ceiling = matmul_ceiling()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}")
+    print(f"matmul ceiling (bf16, 8,192 square): {ceiling / 1e12:.0f} TFLOP/s\n")
+    print("| model | text | side | real tokens/s | ceiling | GB | waits for data | first steps |")
+    print("|---|---|---|---:|---:|---:|---:|---:|")
+    for case in arguments.cases:
+        size, length = case.split("-")[0], int(case.split("-")[1])
+        for kind in arguments.text:
+            split = texts(found, kind)
+            for side in arguments.sides:
+                best = max(
+                    tried(side, size, length, kind, split, found, ceiling, arguments), key=lambda one: one[1].speed
+                )
+                tokens, one = best
+                print(
+                    f"| {case} | {kind} | {side}, {tokens:,} | {one.speed:,.0f} | {one.share:.1%} | "
+                    f"{one.gigabytes:.0f} | {one.waiting:.2%} | {one.warming:.0f} s |",
+                    flush=True,
+                )
+
+
+def tried(
+    side: str,
+    size: str,
+    length: int,
+    kind: str,
+    split: Split,
+    found: Shards,
+    ceiling: float,
+    arguments: argparse.Namespace,
+) -> Iterator[tuple[int, Measured]]:
+    """One side with each of its batch sizes, in tokens."""
+    for tokens in arguments.tokens if side == "ours" else arguments.peer_tokens:
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        with contextlib.suppress(torch.OutOfMemoryError):
+            yield tokens, measured(side, size, length, tokens, kind, split, found, ceiling, arguments.steps)
+
+
+def texts(found: Shards, kind: str) -> Split:
+    """The training text; for plain pairs, as if every two sentences were a document."""
+    if kind != "pairs":
+        return found.train
+    sentences = len(found.train.sentences) - 1
+    return found.train._replace(documents=np.arange(0, sentences + 1, 2))
+
+
+def measured(
+    side: str, size: str, length: int, tokens: int, kind: str, split: Split, found: Shards, ceiling: float, steps: int
+) -> Measured:
+    recipe = resolved(
+        Recipe(
+            model=ModelPart(size=size, dropout=0.0, attention_dropout=0.0),  # pyrefly: ignore
+            objective=ObjectivePart(length=length),
+            optimizer=OptimizerPart(batch_tokens=tokens),
+            run=PretrainRun(steps=1000, compile=True),
+        )
+    )
+    sampler = Sampler(
+        split=split,
+        tokenizer=found.tokenizer,
+        length=length,
+        batch_tokens=tokens,
+        nsp=True,
+        mask_rate=MASKED,
+        whole_words=False,
+        seed=0,
+    )
+    loss, parameters, optimizer = (ours if side == "ours" else peer)(
+        recipe, found, sampler, compiled="compiled" in side
+    )
+    stream = (dense(batch, length) if kind == "full" else batch for _, batch in sampler.stream())
+    batches = _ahead(stream)
+    seen: list[tuple[int, float]] = []
+    waited = 0.0
+
+    def step() -> None:
+        nonlocal waited
+        begun = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - begun
+        seen.append((len(batch.ids), float((np.diff(batch.offsets).astype(float) ** 2).sum())))
+        loss(batch).backward()
+        clip(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    begun = time.perf_counter()
+    for _ in range(4 if side != "transformers, compiled" else 6):
+        step()
+    torch.cuda.synchronize()
+    warming = time.perf_counter() - begun
+    speeds, waited = [], 0.0
+    began = time.perf_counter()
+    for _ in range(3):
+        seen.clear()
+        begun = time.perf_counter()
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+        speeds.append(sum(count for count, _ in seen) / (time.perf_counter() - begun))
+    waiting = waited / (time.perf_counter() - began)
+    speed = statistics.median(speeds)
+    looked = sum(squares for _, squares in seen) / sum(count for count, _ in seen)
+    work = flops_a_token(build(recipe, found.tokenizer).config, looked)
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    return Measured(speed, speed * work / ceiling, memory, waiting, warming)
+
+
+def dense(batch: PretrainingBatch, length: int) -> PretrainingBatch:
+    """The batch's tokens, cut anew into sequences that all have the whole length."""
+    offsets = np.arange(0, len(batch.ids) + 1, length, dtype=np.int32)
+    within = batch.positions < offsets[-1]
+    assert batch.unrelated is not None
+    return batch._replace(
+        ids=batch.ids[: offsets[-1]],
+        segments=batch.segments[: offsets[-1]],
+        offsets=offsets,
+        longest=length,
+        positions=batch.positions[within],
+        labels=batch.labels[within],
+        unrelated=np.resize(batch.unrelated, len(offsets) - 1),
+    )
+
+
+Side = tuple[Callable[[PretrainingBatch], torch.Tensor], list[torch.nn.Parameter], torch.optim.Optimizer]
+
+
+def ours(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> Side:
+    """What `heedful pretrain` runs, compiled by itself."""
+    del compiled
+    model = build(recipe, found.tokenizer).to(DEVICE).train()
+    terms = terms_of(recipe, model, sampler, choose("cuda", "bf16"), World())
+
+    def loss(batch: PretrainingBatch) -> torch.Tensor:
+        return torch.stack([term.loss / term.count for term in terms(batch).values()]).sum()
+
+    return loss, list(model.parameters()), optimizer_for(recipe, model)
+
+
+def peer(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> Side:
+    """`BertForPreTraining` as it comes."""
+    del sampler
+    layers, dim, heads = SIZES[recipe.model.size or "base"]
+    config = transformers.BertConfig(
+        vocab_size=found.tokenizer.vocab_size,
+        num_hidden_layers=layers,
+        hidden_size=dim,
+        num_attention_heads=heads,
+        intermediate_size=4 * dim,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    model = transformers.BertForPreTraining._from_config(config, attn_implementation="sdpa")
+    model = model.to(DEVICE).train()  # pyrefly: ignore
+    parameters = list(model.parameters())
+    run = torch.compile(model) if compiled else model
+
+    def loss(batch: PretrainingBatch) -> torch.Tensor:
+        inputs = {name: one.to(DEVICE, non_blocking=True) for name, one in padded(batch).items()}
+        if all(inputs["attention_mask"].shape[1] == length for length in np.diff(batch.offsets)):
+            del inputs["attention_mask"]  # nothing is padded: without a mask it takes the faster kernel
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda"):
+            return run(**inputs).loss
+
+    return loss, parameters, adamw(model, lr=1e-4, betas=(0.9, 0.98), eps=1e-6, decay=0.01)
+
+
+def flops_a_token(config: BertConfig, looked: float) -> float:
+    """Multiplications and additions of forward and backward for a token, where it looks at so many others."""
+    dim = config.dim
+    layer = 2 * (4 * dim * dim + 2 * dim * config.ffn_dim) + 4 * looked * dim
+    words = MASKED * 2 * dim * (dim + config.vocab_size)
+    return 3 * (config.layers * layer + words)
+
+
+def matmul_ceiling(size: int = 8192) -> float:
+    """Operations a second of a large product in bf16: the best of five tries."""
+    one, other = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    best = float("inf")
+    for _ in range(6):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(20):
+            one @ other
+        torch.cuda.synchronize()
+        best = min(best, (time.perf_counter() - begun) / 20)
+    return 2 * size**3 / best

@@ -1,0 +1,147 @@
+"""Attention inside packed sequences of up to 128 tokens, on a GPU: one program a head and sequence.
+
+Everything between reading queries, keys and values and writing their mix stays on the chip; the backward pass
+computes the weights again. General kernels for ragged batches are made for long sequences: with short ones they take
+twice as long, and three gradients apart would have to be joined again for the product that follows. Programs write to
+places of their own, so the result is the same every time.
+
+Shapes: N packed tokens, B sequences, H heads, K width of a head, T sequence length rounded up.
+"""
+
+from typing import Any
+
+import torch
+import triton  # pyrefly: ignore (comes with torch where there is a GPU)
+import triton.language as tl  # pyrefly: ignore
+from torch import Tensor
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _weights(query, key, inside, scale):
+    """softmax(QKᵀ · scale) over the columns inside: (T, T)."""
+    scores = tl.dot(query, tl.trans(key)) * (scale * LOG2_E)
+    scores = tl.where(inside[None, :], scores, float("-inf"))
+    powers = tl.exp2(scores - tl.max(scores, 1)[:, None])
+    return powers / tl.sum(powers, 1)[:, None]
+
+
+@triton.jit
+def _kept(seed, start, rows, head, dropout, heads: tl.constexpr, width: tl.constexpr):
+    """Which weights stay, alike in both passes: (T, T).
+
+    Each weight's number is mixed with the seed as MurmurHash3 ends (Appleby 2011): random enough to drop by, and a
+    fraction of the operations of a generator for statistics.
+    """
+    place = ((start + rows) * heads + head)[:, None] * width + tl.arange(0, width)[None, :]
+    bits = place.to(tl.uint32) * 0x9E3779B1 + tl.load(seed).to(tl.uint32)
+    bits = (bits ^ (bits >> 16)) * 0x85EBCA6B
+    bits = (bits ^ (bits >> 13)) * 0xC2B2AE35
+    return ((bits ^ (bits >> 16)) >> 8).to(tl.float32) * 5.960464477539063e-08 >= dropout  # 2⁻²⁴
+
+
+@triton.jit
+def _forward(qkv, offsets, seed, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr, width: tl.constexpr,
+             drops: tl.constexpr):  # fmt: skip
+    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    start = tl.load(offsets + sequence)
+    length = tl.load(offsets + sequence + 1) - start
+    rows, columns = tl.arange(0, width), tl.arange(0, size)
+    inside = rows < length
+    lines = (start + rows).to(tl.int64)[:, None] * heads
+    place = qkv + (3 * lines + head) * size + columns[None, :]
+    query = tl.load(place, mask=inside[:, None], other=0.0)
+    key = tl.load(place + heads * size, mask=inside[:, None], other=0.0)
+    value = tl.load(place + 2 * heads * size, mask=inside[:, None], other=0.0)
+    weights = _weights(query, key, inside, scale)
+    if drops:
+        weights = tl.where(_kept(seed, start, rows, head, dropout, heads, width), weights / (1.0 - dropout), 0.0)
+    mixed = tl.dot(weights.to(value.dtype), value)
+    tl.store(out + (lines + head) * size + columns[None, :], mixed.to(value.dtype), mask=inside[:, None])
+
+
+@triton.jit
+def _backward(qkv, offsets, seed, gradient, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
+              width: tl.constexpr, drops: tl.constexpr):  # fmt: skip
+    sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    start = tl.load(offsets + sequence)
+    length = tl.load(offsets + sequence + 1) - start
+    rows, columns = tl.arange(0, width), tl.arange(0, size)
+    inside = rows < length
+    lines = (start + rows).to(tl.int64)[:, None] * heads
+    shift = (3 * lines + head) * size + columns[None, :]
+    query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
+    key = tl.load(qkv + shift + heads * size, mask=inside[:, None], other=0.0)
+    value = tl.load(qkv + shift + 2 * heads * size, mask=inside[:, None], other=0.0)
+    of_mixed = tl.load(gradient + (lines + head) * size + columns[None, :], mask=inside[:, None], other=0.0)
+
+    weights = _weights(query, key, inside, scale)
+    of_weights = tl.dot(of_mixed, tl.trans(value))
+    used = weights
+    if drops:
+        kept = _kept(seed, start, rows, head, dropout, heads, width)
+        used = tl.where(kept, weights / (1.0 - dropout), 0.0)
+        of_weights = tl.where(kept, of_weights / (1.0 - dropout), 0.0)
+    of_value = tl.dot(tl.trans(used.to(value.dtype)), of_mixed)
+    tl.store(out + shift + 2 * heads * size, of_value.to(value.dtype), mask=inside[:, None])
+    of_scores = weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * scale
+    of_scores = of_scores.to(value.dtype)
+    tl.store(out + shift, tl.dot(of_scores, key).to(value.dtype), mask=inside[:, None])
+    of_key = tl.dot(tl.trans(of_scores), query)
+    tl.store(out + shift + heads * size, of_key.to(value.dtype), mask=inside[:, None])
+
+
+@torch.library.custom_op("heedful::short_attention", mutates_args=())
+def short_attention(qkv: Tensor, offsets: Tensor, longest: int, dropout: float, seed: Tensor) -> Tensor:
+    """Each token's mix of its sequence: queries, keys and values (N, 3, H, K) -> (N, H, K).
+
+    Sequences start at the offsets (B + 1,) and have at most `longest` tokens. The seed (1,) decides what is dropped.
+    """
+    tokens, _, heads, size = qkv.shape
+    out = qkv.new_empty(tokens, heads, size)
+    _forward[(heads * (len(offsets) - 1),)](
+        qkv, offsets, seed, out, size**-0.5, dropout, heads, size, _rounded(longest), dropout > 0, num_warps=8
+    )  # fmt: skip
+    return out
+
+
+@torch.library.custom_op("heedful::short_attention_backward", mutates_args=())
+def short_attention_backward(
+    gradient: Tensor, qkv: Tensor, offsets: Tensor, longest: int, dropout: float, seed: Tensor
+) -> Tensor:
+    """The gradient of queries, keys and values, (N, 3, H, K), from that of the mix."""
+    _, _, heads, size = qkv.shape
+    out = torch.empty_like(qkv)
+    _backward[(heads * (len(offsets) - 1),)](
+        qkv, offsets, seed, gradient.contiguous(), out, size**-0.5, dropout, heads, size, _rounded(longest),
+        dropout > 0, num_warps=8,
+    )  # fmt: skip
+    return out
+
+
+def _rounded(longest: int) -> int:
+    return max(16, triton.next_power_of_2(longest))
+
+
+@short_attention.register_fake
+def _(qkv: Tensor, *_: object) -> Tensor:
+    return qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+
+
+@short_attention_backward.register_fake
+def _(_: Tensor, qkv: Tensor, *__: object) -> Tensor:
+    return torch.empty_like(qkv)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    qkv, offsets, ctx.longest, ctx.dropout, seed = inputs
+    ctx.save_for_backward(qkv, offsets, seed)
+
+
+def _gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    qkv, offsets, seed = ctx.saved_tensors
+    return short_attention_backward(gradient, qkv, offsets, ctx.longest, ctx.dropout, seed), None, None, None, None
+
+
+short_attention.register_autograd(_gradient, setup_context=_remember)

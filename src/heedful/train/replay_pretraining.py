@@ -1,0 +1,180 @@
+"""A pretraining step as a GPU likes it: one shape, compiled layers, recorded once and then replayed.
+
+Batches are filled up to the same number of tokens by a last sequence that nothing is asked about; how many sequences
+and how many masked words there are is rounded up, and what is too much is ignored. So nothing is ever compiled or
+recorded twice, and the host only has to copy the next batch. Layers are compiled one at a time: they are all alike,
+so that compiling takes seconds and not minutes. See `train/replay.py`.
+
+Shapes: B sequences, N tokens, M masked tokens, D width.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.data.batch import PretrainingBatch, filled
+from heedful.models.bert import BertForPretraining
+from heedful.nn.layout import Packed
+from heedful.tasks.scoring import on_device
+from heedful.tasks.term import Term
+from heedful.train.replay import record
+
+IGNORED = -100
+"""The label of what is not asked."""
+
+
+class Rounded(NamedTuple):
+    """A batch of a usual shape."""
+
+    batch: PretrainingBatch
+    offsets: np.ndarray
+    """(B + 1,), further sequences being empty."""
+    positions: np.ndarray
+    """(M,), further ones being 0, the first `[CLS]`, which is never masked."""
+    labels: np.ndarray
+    unrelated: np.ndarray
+
+
+class _Layers(nn.Module):
+    """All but the embeddings of the inputs, whose gradient can't be recorded, up to the losses."""
+
+    def __init__(self, model: BertForPretraining, length: int, dtype: torch.dtype, options: dict[str, Any]) -> None:
+        super().__init__()
+        assert model.mlm is not None
+        parts = [part for name, part in model.bert.named_children() if name != "embeddings"]
+        tables = [model.bert.embeddings.tokens] if model.config.tied else []
+        self.parts = nn.ModuleList([*parts, model.mlm, *filter(None, [model.nsp]), *tables])
+        self.model = [model]  # in a list, so that its embeddings are not among the recorded parameters
+        self.length = length
+        self.dtype = dtype
+        self.words = torch.compile(_words, dynamic=False, **options)
+
+    def forward(
+        self, x: Tensor, offsets: Tensor, slots: Tensor, positions: Tensor, labels: Tensor, unrelated: Tensor
+    ) -> tuple[Tensor, ...]:
+        (model,) = self.model
+        low = self.dtype is not torch.float32
+        # The cache of cast weights would hold what the first recording cast for ever.
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
+            layout = Packed(offsets, self.length, slots)
+            hidden, _ = model.bert.states(x.to(self.dtype), layout)
+            terms = self.words(model, hidden, positions, labels)
+            if model.nsp is not None:
+                starts = offsets[:-1].clamp(max=len(hidden) - 1)
+                pooled = model.bert.pool(hidden, layout._replace(offsets=torch.cat([starts, offsets[-1:]])))
+                assert pooled is not None
+                terms += _found(model.nsp(pooled), unrelated)
+        return terms
+
+
+def _words(model: BertForPretraining, hidden: Tensor, positions: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What the head for words says at the masked positions: the sum of losses, and how many it has right."""
+    return _found(model.words(hidden, positions), labels)
+
+
+def _found(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    logits = logits.float()
+    loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
+    return loss, (logits.detach().argmax(-1) == labels).sum()
+
+
+class PretrainingReplay:
+    """The terms of full batches; None for other batches, which are for somebody else.
+
+    Without `recording`, layers are compiled but not recorded: gradients of several batches can then be added up.
+    """
+
+    def __init__(
+        self,
+        model: BertForPretraining,
+        tokens: int,
+        length: int,
+        dtype: torch.dtype,
+        *,
+        recording: bool = True,
+        backend: str = "inductor",
+    ) -> None:
+        self.model, self.tokens, self.length, self.dtype = model, tokens, length, dtype
+        self.device = next(model.parameters()).device
+        self.recording = recording
+        self.options: dict[str, Any] = {"backend": backend}
+        if backend == "inductor":
+            # Kernels are chosen by rule and not by a race that another may win tomorrow.
+            self.options["options"] = {"deterministic": True}
+        for layer in model.bert.layers:
+            layer.compile(fullgraph=True, dynamic=False, **self.options)
+        self.recorded: dict[tuple[int, ...], Any] = {}
+        self.pool = torch.cuda.graph_pool_handle() if recording else None
+
+    def terms(self, batch: PretrainingBatch) -> dict[str, Term] | None:
+        """As `tasks.pretraining.pretraining_terms`."""
+        rounded = self._rounded(batch)
+        if rounded is None:
+            return None
+        shape = (len(rounded.offsets), len(rounded.labels))
+        arrays = (rounded.positions, rounded.labels, rounded.unrelated)
+        offsets, positions, labels, unrelated = (
+            on_device(array, self.device) for array in (rounded.offsets, *arrays)
+        )
+        layout = Packed.from_offsets(offsets, self.length, self.tokens)
+        ids, segments = on_device(rounded.batch.ids, self.device), None
+        if batch.unrelated is not None:
+            segments = on_device(rounded.batch.segments, self.device)
+        with warnings.catch_warnings():
+            if (
+                shape not in self.recorded
+            ):  # before anything is embedded: its table may be a part of the recording too
+                warnings.simplefilter("ignore")  # the compiler warns of its own doings
+                self.recorded[shape] = self._prepared((offsets, layout.slots, positions, labels, unrelated))
+            x = self.model.bert.embeddings(ids, segments, layout)
+            found = self.recorded[shape](x, offsets, layout.slots, positions, labels, unrelated)
+        terms = {"mlm": Term(found[0], found[1], len(batch.labels))}
+        if batch.unrelated is not None:
+            terms["nsp"] = Term(found[2], found[3], len(batch.unrelated))
+        return terms
+
+    def _prepared(self, others: tuple[Tensor, ...]) -> Any:
+        layers = _Layers(self.model, self.length, self.dtype, self.options)
+        if not self.recording:
+            return layers
+        assert self.pool is not None
+        x = torch.zeros(self.tokens, self.model.config.dim, device=self.device).requires_grad_()
+        return record(layers, (x, *(other.clone() for other in others)), self.pool)
+
+    def _rounded(self, batch: PretrainingBatch) -> Rounded | None:
+        """The batch in a usual shape; None if it is too small, as the last of an epoch is."""
+        full = filled(batch, self.tokens, self.length)
+        if full is None:
+            return None
+        sequences = _up(len(full.offsets) - 1, 4)
+        unrelated = np.zeros(0, np.int64) if batch.unrelated is None else batch.unrelated
+        return Rounded(
+            full,
+            _padded(full.offsets, sequences + 1, self.tokens),
+            _padded(batch.positions, words := _up(len(batch.positions), 16), 0),
+            _padded(batch.labels, words, IGNORED),
+            _padded(unrelated, sequences, IGNORED),
+        )
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Layers as they are written, for batches of any shape."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _up(count: int, parts: int) -> int:
+    """At least so many, as one of a few numbers: `parts` of them up to each power of two."""
+    step = max(1, (1 << count.bit_length() - 1) // parts)
+    return -(-count // step) * step
+
+
+def _padded(array: np.ndarray, length: int, value: int) -> np.ndarray:
+    return np.concatenate([array, np.full(length - len(array), value, array.dtype)])

@@ -1,0 +1,153 @@
+"""Batches of one shape, compiled and recorded, against the plain path; what needs a GPU is skipped without one."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from heedful.data.batch import PretrainingBatch, filled
+from heedful.models.bert import BertConfig, BertForPretraining, initialise
+from heedful.runs.device import choose
+from heedful.tasks.pretraining import pretraining_terms
+from heedful.train.replay_pretraining import IGNORED, PretrainingReplay, _up, uncompiled
+
+pytestmark = [  # what the compiler does to tensors and functions that it looks at
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    pytest.mark.filterwarnings("ignore:.*autograd.function.Function.*should not be instantiated"),
+]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+TOKENS, LENGTH, VOCABULARY = 211, 32, 97
+PUBLISHED = BertConfig(
+    vocab_size=VOCABULARY, layers=2, dim=32, heads=2, ffn_dim=41, max_length=37, dropout=0.0, attention_dropout=0.0
+)
+MODERN = dataclasses.replace(PUBLISHED, pre_norm=True, positions="rotary", gated=True, bias=False, segments=0)
+
+
+def batch_of(tokens: int = TOKENS - 9, seed: int = 0, pairs: bool = True) -> PretrainingBatch:
+    rng = np.random.default_rng(seed)
+    lengths: list[int] = []
+    while sum(lengths) < tokens:
+        lengths.append(int(min(rng.integers(5, LENGTH + 1), tokens - sum(lengths))))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    positions = np.sort(rng.choice(np.setdiff1d(np.arange(tokens), offsets), tokens // 7, replace=False))
+    return PretrainingBatch(
+        ids=rng.integers(1, VOCABULARY, tokens),
+        segments=rng.integers(0, 2, tokens) if pairs else np.zeros(tokens, np.int64),
+        offsets=offsets,
+        longest=max(lengths),
+        positions=positions,
+        labels=rng.integers(1, VOCABULARY, len(positions)),
+        unrelated=rng.integers(0, 2, len(lengths)) if pairs else None,
+    )
+
+
+def model_of(config: BertConfig, device: str, *, nsp: bool = True) -> BertForPretraining:
+    model = BertForPretraining(config, nsp=nsp)
+    initialise(model, 0.2, torch.Generator().manual_seed(1))
+    return model.to(device).train()
+
+
+def test_a_batch_is_filled_up_by_a_sequence_of_which_nothing_is_asked():
+    batch = batch_of()
+    full = filled(batch, TOKENS, LENGTH)
+    assert full is not None
+    assert len(full.ids) == len(full.segments) == full.offsets[-1] == TOKENS
+    assert full.offsets[:-1].tolist() == batch.offsets.tolist()
+    assert full.ids[: len(batch.ids)].tolist() == batch.ids.tolist()
+    assert full.offsets.dtype == np.int32
+    assert full.positions is batch.positions
+    assert filled(full, TOKENS, LENGTH) is full
+    assert filled(batch, TOKENS + LENGTH, LENGTH) is None
+    assert filled(batch, len(batch.ids) - 1, LENGTH) is None
+
+
+@given(st.integers(1, 10**6), st.sampled_from([4, 16]))
+def test_counts_are_rounded_up_to_few_numbers(count: int, parts: int):
+    assert count <= _up(count, parts) <= max(count + 1, count * (1 + 1 / parts) + 1)
+    assert _up(_up(count, parts), parts) == _up(count, parts)
+
+
+def test_numbers_of_sequences_by_hand():
+    assert [_up(count, 4) for count in (1, 5, 8, 9, 262, 320, 321)] == [1, 5, 8, 10, 320, 320, 384]
+
+
+@pytest.mark.parametrize("nsp", [True, False])
+@pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
+def test_terms_and_gradients_are_those_of_the_plain_path(config: BertConfig, nsp: bool):
+    model = model_of(config, "cpu", nsp=nsp)
+    batch = batch_of(pairs=nsp)
+    expected = pretraining_terms(model, batch, torch.device("cpu"))
+    sum(term.loss for term in expected.values()).backward()  # type: ignore[union-attr]
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad()
+
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
+    found = replay.terms(batch)
+    assert found is not None
+    assert found.keys() == expected.keys()
+    for name, term in found.items():
+        assert_close(term.loss, expected[name].loss, rtol=1e-5, atol=1e-5)
+        assert (int(term.correct), term.count) == (int(expected[name].correct), expected[name].count)
+    sum(term.loss for term in found.values()).backward()  # type: ignore[union-attr]
+    for name, parameter in model.named_parameters():
+        assert_close(parameter.grad, gradients[name], rtol=1e-4, atol=1e-4, msg=name)
+
+
+def test_other_batches_are_for_somebody_else():
+    model = model_of(PUBLISHED, "cpu")
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
+    assert replay.terms(batch_of(TOKENS - LENGTH - 1)) is None
+    with uncompiled():
+        assert pretraining_terms(model, batch_of(50), torch.device("cpu"))["mlm"].count == 7
+
+
+def test_batches_of_one_kind_are_prepared_once():
+    model = model_of(PUBLISHED, "cpu")
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
+    for seed in range(4):
+        assert replay.terms(batch_of(seed=seed)) is not None
+    assert len(replay.recorded) <= 2
+    rounded = replay._rounded(batch_of())
+    assert rounded is not None
+    assert (rounded.labels == IGNORED).sum() == len(rounded.labels) - len(batch_of().labels)
+
+
+@pytest.fixture
+def repeatable() -> Iterator[None]:
+    choose("cuda", "bf16").repeatable()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@needs_gpu
+@pytest.mark.usefixtures("repeatable")
+@pytest.mark.parametrize("recording", [True, False])
+@pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
+def test_on_a_gpu_steps_are_those_of_full_precision_and_repeat(config: BertConfig, recording: bool):
+    exact = model_of(config, "cpu")
+    model = model_of(config, "cuda")
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.bfloat16, recording=recording)
+    for seed in (0, 1, 0):
+        batch = batch_of(seed=seed)
+        expected = pretraining_terms(exact, batch, torch.device("cpu"))
+        exact.zero_grad()
+        sum(term.loss for term in expected.values()).backward()  # type: ignore[union-attr]
+        seen = []
+        for _ in range(2):
+            model.zero_grad()
+            found = replay.terms(batch)
+            assert found is not None
+            sum(term.loss for term in found.values()).backward()  # type: ignore[union-attr]
+            seen.append({name: one.grad.clone() for name, one in model.named_parameters()})  # type: ignore[union-attr]
+        for name, term in found.items():
+            assert float(term.loss.detach()) == pytest.approx(float(expected[name].loss.detach()), rel=2e-2)
+        for name, one in exact.named_parameters():
+            assert torch.equal(seen[0][name], seen[1][name]), name
+            if float(one.grad.norm()) > 1e-2:  # type: ignore[union-attr]
+                away = (seen[0][name].cpu() - one.grad).norm() / one.grad.norm()  # type: ignore[union-attr]
+                assert away < 0.1, name

@@ -25,10 +25,11 @@ from heedful.data import shards as prepared
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
-from heedful.models.bert import SIZES, BertConfig
+from heedful.models.bert import SIZES
 from heedful.runs.device import choose
 from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
 from heedful.runs.pretrain import build, optimizer_for, terms_of
+from heedful.runs.sizing import flops_a_token, matmul_rate
 from heedful.train.distributed import World
 from heedful.train.loop import _ahead
 from heedful.train.optim import adamw, clip
@@ -51,7 +52,7 @@ class Measured(NamedTuple):
 def main(arguments: argparse.Namespace) -> None:
     found = prepared.load(Path(arguments.data[0]))
     choose("cuda", "bf16").repeatable()
-    ceiling = matmul_ceiling()
+    ceiling = matmul_rate(DEVICE, torch.bfloat16)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}")
     print(f"matmul ceiling (bf16, 8,192 square): {ceiling / 1e12:.0f} TFLOP/s\n")
     print("| model | text | side | real tokens/s | ceiling | GB | waits for data | first steps |")
@@ -156,7 +157,7 @@ def measured(
     waiting = waited / (time.perf_counter() - began)
     speed = statistics.median(speeds)
     looked = sum(squares for _, squares in seen) / sum(count for count, _ in seen)
-    work = flops_a_token(build(recipe, found.tokenizer).config, looked)
+    work = flops_a_token(build(recipe, found.tokenizer).config, looked, MASKED)
     memory = torch.cuda.max_memory_allocated() / 2**30
     return Measured(speed, speed * work / ceiling, memory, waiting, warming)
 
@@ -218,25 +219,3 @@ def peer(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> 
             return run(**inputs).loss
 
     return loss, parameters, adamw(model, lr=1e-4, betas=(0.9, 0.98), eps=1e-6, decay=0.01)
-
-
-def flops_a_token(config: BertConfig, looked: float) -> float:
-    """Multiplications and additions of forward and backward for a token, where it looks at so many others."""
-    dim = config.dim
-    layer = 2 * (4 * dim * dim + 2 * dim * config.ffn_dim) + 4 * looked * dim
-    words = MASKED * 2 * dim * (dim + config.vocab_size)
-    return 3 * (config.layers * layer + words)
-
-
-def matmul_ceiling(size: int = 8192) -> float:
-    """Operations a second of a large product in bf16: the best of five tries."""
-    one, other = (torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
-    best = float("inf")
-    for _ in range(6):
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(20):
-            one @ other
-        torch.cuda.synchronize()
-        best = min(best, (time.perf_counter() - begun) / 20)
-    return 2 * size**3 / best

@@ -14,9 +14,10 @@ from heedful.commands.making import pretrain_options
 from heedful.data import tokenizer as wordpiece
 from heedful.data.sampler import Sampler
 from heedful.errors import UserError
-from heedful.runs import corpus, pretrain
+from heedful.runs import corpus, pretrain, undecided
 from heedful.runs.folder import claim
 from heedful.runs.options import (
+    LEARNING_RATES,
     ModelPart,
     ObjectivePart,
     OptimizerPart,
@@ -167,7 +168,7 @@ def test_under_a_budget_time_decides(home: Path, tmp_path: Path, monkeypatch: py
 def test_batch_tokens_are_found_said_noted_and_kept(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(pretrain, "find_tokens", lambda *_, **__: 512)
+    monkeypatch.setattr(undecided, "find_tokens", lambda *_, **__: 512)
     with monkeypatch.context() as patch:
         failing(4, KeyboardInterrupt(), patch)
         with pytest.raises(KeyboardInterrupt):
@@ -178,10 +179,36 @@ def test_batch_tokens_are_found_said_noted_and_kept(
     def never(*_: object, **__: object) -> int:
         raise AssertionError("it is known already")
 
-    monkeypatch.setattr(pretrain, "find_tokens", never)
+    monkeypatch.setattr(undecided, "find_tokens", never)
     go(home, tmp_path / "out", resume=True, optimizer__batch_tokens="auto")
     go(home, tmp_path / "told", optimizer__batch_tokens=512)
     assert weights(tmp_path / "out") == weights(tmp_path / "told")
+
+
+def test_a_size_is_chosen_said_noted_and_kept(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    asked = {"model__size": "auto", "run__budget": "1h", "run__steps": None}
+    monkeypatch.setattr(undecided, "worthwhile", lambda *_, **__: ("mini", 3.4e6))
+    monkeypatch.setattr(undecided, "matmul_rate", lambda *_: 1e9)
+    with monkeypatch.context() as patch:
+        failing(2, KeyboardInterrupt(), patch)
+        with pytest.raises(KeyboardInterrupt):
+            go(home, tmp_path / "out", **asked)
+    assert "--size auto: mini, which sees about 3 million tokens in the time\n" in capsys.readouterr().out
+    noted = read_recipe(tmp_path / "out" / "heedful.toml")
+    assert (noted.model.size, noted.optimizer.lr) == ("mini", LEARNING_RATES["mini"])
+    monkeypatch.setattr(undecided, "worthwhile", lambda *_, **__: ("large", 1.0))
+    with monkeypatch.context() as patch:
+        failing(1, KeyboardInterrupt(), patch)
+        with pytest.raises(KeyboardInterrupt):
+            go(home, tmp_path / "out", resume=True, **asked)
+    assert read_recipe(tmp_path / "out" / "heedful.toml").model.size == "mini"
+
+
+def test_a_size_is_chosen_for_a_time(home: Path, tmp_path: Path):
+    with pytest.raises(UserError, match="--size auto chooses for a time; give a --budget instead of --steps"):
+        go(home, tmp_path / "out", model__size="auto")
 
 
 def test_a_run_killed_before_it_knew_finds_out_again(home: Path, tmp_path: Path):
@@ -205,7 +232,7 @@ def test_what_is_tried_is_like_the_run(home: Path, tmp_path: Path, monkeypatch: 
         seen.update(optimizer=type(optimizer).__name__, batch=batch(320), terms=terms(batch(320)), **options)
         return 256
 
-    monkeypatch.setattr(pretrain, "find_tokens", find)
+    monkeypatch.setattr(undecided, "find_tokens", find)
     changes = {"optimizer__name": "muon", "optimizer__accumulation": 3, "objective__final_mask_rate": 0.4}
     go(home, tmp_path / "out", optimizer__batch_tokens="auto", run__steps=1, **changes)
     assert (seen["optimizer"], seen["length"], seen["accumulation"]) == ("Both", 32, 3)

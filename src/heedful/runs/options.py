@@ -23,6 +23,8 @@ LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "
 1e-4. Checked by short runs alone (docs/results.md)."""
 DECAY = 0.2
 """The last share of a run, in which the rate of a trapezoid falls."""
+PRE_NORM_RATES = {"tiny": 4e-3, "mini": 3e-3, "small": 2e-3, "medium": 1.5e-3, "base": 1e-3, "large": 6e-4}
+"""With norms before the sublayers, training bears higher rates."""
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
@@ -30,7 +32,7 @@ SHAPE = ("size", "max_length", "pre_norm", "positions", "rotary_base", "gated", 
 """What is settled when a model is made, and can't be told one that goes on training."""
 
 R = TypeVar("R")
-Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+Size = Literal["auto", "tiny", "mini", "small", "medium", "base", "large"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class ModelPart:
     """The model."""
 
     size: Annotated[Size | None, optional(metavar="SIZE")] = None
-    """tiny, mini, small, medium, base or large (small by default)."""
+    """tiny, mini, small, medium, base or large (small by default); auto chooses what is worth the --budget here."""
     max_length: Annotated[int | None, optional(metavar="N")] = None
     """Positions of a new model: the longest input it can ever read (512 by default)."""
     dropout: Annotated[float | None, optional(metavar="SHARE")] = None
@@ -283,7 +285,7 @@ class PretrainOptions:
 def resolved(recipe: Recipe) -> Recipe:
     """The recipe with its defaults written out, so that a later version's can't change what a folder says."""
     model, run = recipe.model, recipe.run
-    rate = CONTINUED_RATE
+    rate: float | None = CONTINUED_RATE
     if recipe.start_from is None:
         model = replace(
             model,
@@ -292,7 +294,7 @@ def resolved(recipe: Recipe) -> Recipe:
             dropout=0.1 if model.dropout is None else model.dropout,
             attention_dropout=0.1 if model.attention_dropout is None else model.attention_dropout,
         )
-        rate = LEARNING_RATES[model.size or "small"]
+        rate = (PRE_NORM_RATES if model.pre_norm else LEARNING_RATES).get(model.size or "small")
     if run.steps is None and run.budget is None:
         run = replace(run, budget="10m")
     optimizer = replace(recipe.optimizer, lr=recipe.optimizer.lr or rate)

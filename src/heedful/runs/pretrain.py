@@ -24,9 +24,8 @@ from heedful.nn import kernels
 from heedful.runs import corpus
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute, choose
-from heedful.runs.fitting import find_tokens, less_memory, made_up
-from heedful.runs.folder import amend
-from heedful.runs.options import DECAY, RUN_FILE, PretrainOptions, Recipe, read_recipe, resolved
+from heedful.runs.fitting import less_memory
+from heedful.runs.options import DECAY, PretrainOptions, Recipe, read_recipe, resolved
 from heedful.runs.training import (
     bert_shape,
     goes_on,
@@ -40,6 +39,7 @@ from heedful.runs.training import (
     run,
     taken,
 )
+from heedful.runs.undecided import check_undecided, noted, with_size, with_tokens
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train import sharding
@@ -61,12 +61,13 @@ def pretrain(options: PretrainOptions) -> Metrics:
     """Make the model folder; the metrics of the last evaluation."""
     options = replace(options, settings=resolved(options.settings))
     recipe, out = options.settings, options.out
-    plan = make_plan(recipe)
+    make_plan(recipe)  # what is wrong with it is said now, and not after an hour of preparation
+    check_undecided(recipe)
     check_length(recipe)
     if recipe.run.shard and recipe.optimizer.name != "adamw":
         raise UserError(f"--shard spreads the state of adamw alone; leave out --optimizer {recipe.optimizer.name}")
     if recipe.run.tensorboard:
-        summary_writer()  # said now, if it is missing, and not after an hour of preparation
+        summary_writer()  # likewise
     with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
         compute.repeatable()
@@ -74,30 +75,29 @@ def pretrain(options: PretrainOptions) -> Metrics:
         if is_over(out, ranks):
             return {}
         options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
-        if options.resume and recipe.optimizer.batch_tokens == "auto":
-            recipe = _noted_tokens(recipe, out, ranks)
+        if options.resume:
+            recipe = noted(recipe, out, ranks)
             options = replace(options, settings=recipe)
         with taken(out, recipe, read_recipe, ranks, resume=options.resume):
             shards = _shards(options, ranks)
+            recipe = with_size(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             model = build(recipe, shards.tokenizer).to(compute.device)
-            if recipe.optimizer.batch_tokens == "auto":
-                recipe = _fitted(recipe, out, model, compute, ranks)
-                options = replace(options, settings=recipe)
+            recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
+            options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)
         if recipe.run.shard:
             ranks = sharding.shard(model, model.bert.layers, compute.device, ranks)
-        return _train(options, plan, model, shards, training, compute, ranks)
+        return _train(options, make_plan(recipe), model, shards, training, compute, ranks)
 
 
 def make_plan(recipe: Recipe) -> Plan:
     """The schedule that a resolved recipe asks for."""
     run, optimizer = recipe.run, recipe.optimizer
-    assert optimizer.lr is not None
     every_steps, every_seconds = interval(run.checkpoint_every)
     return Plan(
         steps=run.steps,
         budget=None if run.budget is None else seconds(run.budget),
-        lr=optimizer.lr,
+        lr=optimizer.lr or 0.0,  # as long as the size is open
         schedule=optimizer.schedule,
         warmup=optimizer.warmup,
         decay=optimizer.decay or DECAY,
@@ -182,42 +182,6 @@ def optimizer_for(recipe: Recipe, model: BertForPretraining) -> torch.optim.Opti
     part = recipe.optimizer
     make = OPTIMIZERS[part.name]
     return make(model, lr=part.lr, betas=(part.beta1, part.beta2), eps=1e-6, decay=part.weight_decay)
-
-
-def _fitted(recipe: Recipe, out: Path, model: BertForPretraining, compute: Compute, ranks: World) -> Recipe:
-    """The recipe with as many batch tokens as fit everybody's GPU: said, and noted for when the run is resumed."""
-    objective = recipe.objective
-
-    def terms(batch: PretrainingBatch) -> dict[str, Term]:
-        with compute.autocast():
-            return pretraining_terms(model, batch, compute.device)
-
-    mine = find_tokens(
-        model,
-        optimizer_for(recipe, model),
-        terms,
-        partial(
-            made_up,
-            length=objective.length,
-            vocab_size=model.config.vocab_size,
-            mask_rate=max(objective.mask_rate, objective.final_mask_rate or 0.0),
-            nsp=objective.nsp,
-        ),
-        length=objective.length,
-        accumulation=recipe.optimizer.accumulation,
-    )
-    everybodys = ranks.sum_numbers([mine if rank == ranks.rank else 0 for rank in range(ranks.ranks)])
-    recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=int(min(everybodys))))
-    if ranks.leads:
-        amend(out, recipe)
-    Log(out, leads=ranks.leads).note(f"--batch-tokens auto: {recipe.optimizer.batch_tokens}")
-    return recipe
-
-
-def _noted_tokens(recipe: Recipe, out: Path, ranks: World) -> Recipe:
-    """The recipe with the batch tokens that were found to fit when its run began."""
-    noted = ranks.share(read_recipe(out / RUN_FILE) if ranks.leads else recipe)
-    return replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=noted.optimizer.batch_tokens))
 
 
 def sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sampler:

@@ -1,0 +1,104 @@
+"""What a recipe leaves to the machine, decided: the size, and how many tokens a batch has. Said aloud, and noted."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from heedful.data.batch import PretrainingBatch
+from heedful.errors import UserError
+from heedful.models.bert import BertForPretraining
+from heedful.runs.device import Compute
+from heedful.runs.fitting import find_tokens, made_up
+from heedful.runs.folder import amend
+from heedful.runs.options import RUN_FILE, Recipe, read_recipe, resolved
+from heedful.runs.sizing import matmul_rate, worthwhile
+from heedful.tasks.pretraining import pretraining_terms
+from heedful.tasks.term import Term
+from heedful.train.distributed import World
+from heedful.train.log import Log
+from heedful.train.schedule import seconds
+
+
+def check_undecided(recipe: Recipe) -> None:
+    """Refuse what can't be decided later."""
+    if recipe.model.size == "auto" and recipe.run.budget is None:
+        raise UserError("--size auto chooses for a time; give a --budget instead of --steps, or a size")
+
+
+def noted(recipe: Recipe, out: Path, ranks: World) -> Recipe:
+    """The recipe with what was decided when its run began."""
+    if "auto" not in (recipe.optimizer.batch_tokens, recipe.model.size):
+        return recipe
+    then = ranks.share(read_recipe(out / RUN_FILE) if ranks.leads else recipe)
+    if recipe.optimizer.batch_tokens == "auto":
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=then.optimizer.batch_tokens))
+    if recipe.model.size == "auto":
+        recipe = resolved(replace(recipe, model=replace(recipe.model, size=then.model.size)))
+    return recipe
+
+
+def with_size(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, ranks: World) -> Recipe:
+    """The recipe with the size that is worth its time here."""
+    if recipe.model.size != "auto":
+        return recipe
+    assert recipe.run.budget is not None
+    rate = matmul_rate(compute.device, compute.dtype) * ranks.ranks
+    size, tokens = ranks.share(
+        worthwhile(
+            seconds(recipe.run.budget),
+            rate,
+            compute.device.type,
+            vocab_size=vocab_size,
+            length=recipe.objective.length,
+            mask_rate=recipe.objective.mask_rate,
+            gated=recipe.model.gated,
+        )
+    )
+    recipe = resolved(replace(recipe, model=replace(recipe.model, size=size)))  # pyrefly: ignore
+    _note(recipe, out, ranks, f"--size auto: {size}, which sees about {tokens / 1e6:,.0f} million tokens in the time")
+    return recipe
+
+
+def with_tokens(
+    recipe: Recipe,
+    out: Path,
+    model: BertForPretraining,
+    optimizer: torch.optim.Optimizer,
+    compute: Compute,
+    ranks: World,
+) -> Recipe:
+    """The recipe with as many batch tokens as fit everybody's GPU."""
+    if recipe.optimizer.batch_tokens != "auto":
+        return recipe
+    objective = recipe.objective
+
+    def terms(batch: PretrainingBatch) -> dict[str, Term]:
+        with compute.autocast():
+            return pretraining_terms(model, batch, compute.device)
+
+    mine = find_tokens(
+        model,
+        optimizer,
+        terms,
+        partial(
+            made_up,
+            length=objective.length,
+            vocab_size=model.config.vocab_size,
+            mask_rate=max(objective.mask_rate, objective.final_mask_rate or 0.0),
+            nsp=objective.nsp,
+        ),
+        length=objective.length,
+        accumulation=recipe.optimizer.accumulation,
+    )
+    everybodys = ranks.sum_numbers([mine if rank == ranks.rank else 0 for rank in range(ranks.ranks)])
+    recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=int(min(everybodys))))
+    _note(recipe, out, ranks, f"--batch-tokens auto: {recipe.optimizer.batch_tokens}")
+    return recipe
+
+
+def _note(recipe: Recipe, out: Path, ranks: World, said: str) -> None:
+    if ranks.leads:
+        amend(out, recipe)
+    Log(out, leads=ranks.leads).note(said)

@@ -156,6 +156,10 @@ def test_all_damaged_is_an_error_that_says_what_to_do(tmp_path: Path):
         checkpoint.load_last(tmp_path, warnings.append)
     assert len(warnings) == 2
     assert names(tmp_path) == ["damaged-step-00000003", "damaged-step-00000005"]
+    with pytest.raises(
+        UserError, match=r"every checkpoint in .* is damaged"
+    ):  # and nobody begins anew by asking again
+        checkpoint.load_last(tmp_path, warnings.append)
 
 
 def test_the_step_made_again_takes_the_place_of_the_damaged_one(tmp_path: Path):

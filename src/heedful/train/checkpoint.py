@@ -20,6 +20,8 @@ from heedful.durable import file_digest, new_folder, write_file
 from heedful.errors import UserError
 
 T = TypeVar("T")
+DAMAGED = "damaged-"
+"""What the name of a checkpoint gets that could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +84,11 @@ def last(folder: Path, warn: Callable[[str], None], read: Callable[[Path], T]) -
             return read(path)
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             warn(f"the checkpoint {path} is damaged ({error}); using the one before it")
-            aside = path.with_name(f"damaged-{path.name}")  # it must not push out a whole one
+            aside = path.with_name(f"{DAMAGED}{path.name}")  # it must not push out a whole one
             with contextlib.suppress(OSError):  # another rank may have been quicker
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
-    if found:
+    if found or any(folder.glob(f"{DAMAGED}*")):  # or whoever asks again would begin anew without a word
         raise UserError(f"every checkpoint in {folder} is damaged; start the run again in another folder")
     return None
 

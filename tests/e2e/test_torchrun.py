@@ -340,6 +340,14 @@ def test_fine_tuning_goes_on_with_as_many_processes(home: Path, start: Started, 
     assert end.err.startswith("heedful: the run had 2 processes, which make its epochs; go on with as many, or ")
 
 
+def test_processes_that_see_different_checkpoints_are_refused(home: Path, start: Started):
+    start(*[pretrain(home, "apart")] * 2, patch='at(pretrain, "pretraining_terms", rank=0, call=4)')
+    unseen = 'if os.environ["RANK"] == "1":\n    checkpoint.load_last = lambda *_: None'
+    ends = start(*[resume(home, "apart")] * 2, patch=unseen)
+    said = "heedful: process 1 goes on from step 0 and process 0 from step 2; every node must see the same --out\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+
+
 def test_an_interrupted_run_says_once_how_to_go_on(home: Path, start: Started):
     interrupt = 'at(pretrain, "pretraining_terms", rank=1, call=3, act=lambda: os.kill(os.getpid(), signal.SIGTERM))'
     ends = start(*[pretrain(home, "stopped")] * 2, patch=interrupt)

@@ -206,3 +206,15 @@ def test_what_can_not_be_written_is_told_as_it_is_and_does_not_count(
     with pytest.raises(OSError, match="No space left on device"):
         save(tmp_path, 3, made(3))
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]
+
+
+def test_a_part_that_lies_on_another_machine_is_an_error_and_does_not_count(
+    tmp_path: Path, made: Callable[[int], Made], monkeypatch: pytest.MonkeyPatch
+):
+    save(tmp_path, 2, made(2))
+    monkeypatch.setattr(World, "gather", lambda _, value: [value, {"__1_0.distcp": "digest"}])
+    with pytest.raises(
+        UserError, match=r"another process has written __1_0.distcp, but not into the .* that is here"
+    ):
+        save(tmp_path, 3, made(3))
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002"]

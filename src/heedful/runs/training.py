@@ -62,6 +62,19 @@ def require_same_data(digest: str, ranks: World) -> None:
             )
 
 
+def require_same_step(step: int, ranks: World) -> None:
+    """Refuse processes that go on from different checkpoints: their models would drift apart without a word."""
+    steps = ranks.gather(step)
+    for rank, other in enumerate(steps):
+        if other != steps[0]:
+            raise ranks.ending(
+                UserError(
+                    f"process {rank} goes on from step {other} and process 0 from step {steps[0]}; "
+                    "every node must see the same --out"
+                )
+            )
+
+
 def goes_on(out: Path, ranks: World, *, resume: bool) -> bool:
     """Whether this is a run that has begun: one to resume, or one that torchrun has started again by itself."""
     if ranks.leads and may_restart() and out.is_dir():
@@ -126,6 +139,7 @@ def run(
 
     `folder` has the checkpoints, `resume` is the command that goes on, `smaller` what fits into less memory.
     """
+    require_same_step(progress.step, job.world)
     with log.opened(step=progress.step, tensorboard=tensorboard):
         try:
             train(job, progress)

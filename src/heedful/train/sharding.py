@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from heedful.durable import file_digest
+from heedful.errors import UserError
 from heedful.train import checkpoint
 from heedful.train.distributed import World
 from heedful.train.optim import load_state_tensors, state_tensors
@@ -75,6 +76,12 @@ def save(
         mine = {path.name: file_digest(path) for name in names for path in aside.glob(name)}
         checksums = {name: digest for theirs in ranks.gather(mine) for name, digest in theirs.items()}
         if ranks.leads:
+            for name in checksums:
+                if not (aside / name).is_file():
+                    raise UserError(
+                        f"another process has written {name}, but not into the {folder} that is here; "
+                        "every node must see the same --out"
+                    )
             checkpoint.seal(aside, step, state, checksums)
     ranks.barrier()
 

@@ -117,6 +117,18 @@ def test_batches_of_one_kind_are_prepared_once():
     assert (rounded.labels == IGNORED).sum() == len(rounded.labels) - len(batch_of().labels)
 
 
+def test_batches_may_have_many_shapes():
+    """A layer is compiled anew for each; the first of a modern model is another than the rest."""
+    model = model_of(MODERN, "cpu")
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
+    batch = batch_of()
+    for sequences in (7, 8, 10, 12, 14, 16, 20, 24, 28, 32):
+        offsets = np.linspace(0, len(batch.ids), sequences).astype(np.int32)
+        unrelated = np.zeros(sequences - 1, np.int64)
+        assert replay.terms(batch._replace(offsets=offsets, unrelated=unrelated)) is not None
+    assert len(replay.recorded) == 10
+
+
 @pytest.fixture
 def repeatable() -> Iterator[None]:
     choose("cuda", "bf16").repeatable()

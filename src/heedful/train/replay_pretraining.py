@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch import _dynamo as dynamo
 
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertForPretraining
@@ -27,6 +28,9 @@ from heedful.train.replay import record
 
 IGNORED = -100
 """The label of what is not asked."""
+SHAPES = 64
+"""The most that a layer is compiled for. The compiler's own limit, 8, is soon reached where batches are small and
+sequences of all lengths, and would end the run."""
 
 
 class Rounded(NamedTuple):
@@ -107,6 +111,7 @@ class PretrainingReplay:
         if backend == "inductor":
             # Kernels are chosen by rule and not by a race that another may win tomorrow.
             self.options["options"] = {"deterministic": True}
+        dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, SHAPES)
         for layer in model.bert.layers:
             layer.compile(fullgraph=True, dynamic=False, **self.options)
         self.recorded: dict[tuple[int, ...], Any] = {}

@@ -175,3 +175,21 @@ def test_nothing_is_answered_with_nothing():
     assert made.search([], SearchOptions()) == []
     assert made.score([]) == []
     assert made.align([]) == []
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_decoder_whose_numbers_are_beyond_fp16_is_an_error(beam: int):
+    """The encoder's are fine. In full precision here: not every CPU survives another."""
+    broken = model("transformer")
+    assert isinstance(broken, Transformer)
+    made = TorchSearcher([broken], MARKS, never=(PAD, SOS), learning=True)
+    made.half = True
+    asked = [lambda: made.search([Sentence([5, 7])], SearchOptions(beam=beam))]
+    asked += [lambda: made.score([([5, 7], [3])]), lambda: made.align([([5, 7], [3])])]
+    for ask in asked:
+        ask()
+    with torch.no_grad():
+        broken.decoder[0].get_submodule("feed_forward.outer").weight.fill_(np.inf)
+    for ask in asked:
+        with pytest.raises(UserError, match="too large for fp16"):
+            ask()

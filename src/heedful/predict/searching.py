@@ -75,6 +75,7 @@ class TorchSearcher:
         self.search_marks = SearchMarks(marks.sos, marks.eos, tuple(never))
         self.longest = min(model.config.max_length for model in models) - 1
         self.device = next(models[0].parameters()).device
+        self.half = any(next(model.parameters()).dtype is torch.float16 for model in models)
         self.steps = [_steps(model, self.device, learning) for model in models]
         self.recorder = Recorder(self.device) if self.device.type == "cuda" else None
 
@@ -97,7 +98,7 @@ class TorchSearcher:
         states = []
         for model, steps in zip(self.models, self.steps, strict=True):
             memory: Any = model.encode(source, mask)  # each kind of model has its own
-            if memory.states.dtype is torch.float16:
+            if self.half:
                 check_range(bool(memory.states.isfinite().all()))
             states.append(steps.start(memory, options.width))
         steps, state = (self.steps[0], states[0]) if len(states) == 1 else (Ensemble(self.steps), tuple(states))
@@ -107,7 +108,10 @@ class TorchSearcher:
             [one.prefix for one in sentences],
             mask,
         )
-        return search(steps, task, self.search_marks, options, self.device, self.recorder)[:real]
+        found = search(steps, task, self.search_marks, options, self.device, self.recorder)[:real]
+        if self.half:
+            check_range(all(found))  # nothing ends with a score that is no number
+        return found
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
         """The log-probability of each token of given targets, their ends included: one array (T + 1,) a pair."""
@@ -138,6 +142,8 @@ class TorchSearcher:
                 source, mask = self._rectangle([[*pairs[number][0], eos] for number in chosen])
                 target, _ = self._rectangle([[sos, *pairs[number][1], eos] for number in chosen])
                 answers = run(source, mask, target).float().cpu().numpy()
+                if self.half:
+                    check_range(bool(np.isfinite(answers).all()))
                 for number, answer in zip(chosen, answers, strict=True):
                     found[number] = answer
         return found

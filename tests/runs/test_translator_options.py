@@ -67,7 +67,7 @@ def test_the_recipes_that_come_along_can_be_read_and_are_told_of(capsys: pytest.
 def test_kinds_of_recipes_lie_apart():
     with pytest.raises(UserError, match=r"there is no recipe 'classic'; choose from .*paper, or name a \.toml file"):
         load_recipe("classic")
-    with pytest.raises(UserError, match="there is no recipe 'paper'; choose from classic, demo, or name"):
+    with pytest.raises(UserError, match="there is no recipe 'paper'; choose from classic, demo, modern, or name"):
         recipe_path("paper")
     assert recipe_path("some/paper.toml", "translator") == Path("some/paper.toml")
 
@@ -97,6 +97,7 @@ def test_the_papers_recipe_has_the_papers_numbers():
         ({"model": TranslatorModelPart(score="concat")}, "--score says nothing to --model transformer; leave it out"),
         ({"model": TranslatorModelPart(input_feeding=False)}, "--input-feeding says nothing to --model transformer"),
         ({"model": TranslatorModelPart(model="rnn", pre_norm=True)}, "--pre-norm says nothing to --model rnn"),
+        ({"learning": TranslatorLearningPart(warmup=0)}, "--schedule inverse-root falls from where the warm-up ends"),
         ({"learning": TranslatorLearningPart(warmup=1)}, "--warmup in steps needs --steps"),
         ({"learning": TranslatorLearningPart(warmup=8), "run": TranslatorRun(steps=7)}, "a warm-up of 8 steps is lo"),
     ],

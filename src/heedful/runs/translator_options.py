@@ -225,6 +225,10 @@ def check(recipe: TranslatorRecipe) -> None:
         raise UserError(
             "--share all needs one vocabulary for both languages; leave out --no-joint or use --share output"
         )
+    if recipe.learning.warmup == 0 and recipe.learning.schedule == "inverse-root":  # which would always be zero
+        raise UserError(
+            "--schedule inverse-root falls from where the warm-up ends; give a --warmup, or --schedule linear"
+        )
     if recipe.learning.warmup >= 1 and recipe.run.steps is None:
         raise UserError("--warmup in steps needs --steps; with a time budget give a share of it, like 0.1")
     if recipe.run.steps is not None and recipe.learning.warmup > recipe.run.steps:

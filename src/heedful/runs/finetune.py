@@ -43,7 +43,7 @@ from heedful.runs.training import (
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train import checkpoint
-from heedful.train.distributed import World, world
+from heedful.train.distributed import World, restarts, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
@@ -57,7 +57,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
     `whole` is the folder of the run that this one is a part of.
     """
     recipe, out = options.settings, options.out
-    if options.resume:
+    if options.resume and not restarts():  # started again by torchrun, it may well be complete
         require_unfinished(out, "start a new one with MODEL")
     check(recipe)
     refuse_sharding(recipe.run)

@@ -54,7 +54,7 @@ from heedful.runs.translator_options import (
 from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
-from heedful.train.distributed import World, world
+from heedful.train.distributed import World, restarts, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import adamw
@@ -69,7 +69,7 @@ POSITIONS = {"transformer": 1024, "rnn": 512}
 def train_translator(options: TranslatorOptions) -> Metrics:
     """Make the model folder; how well its model did on the pairs to evaluate on."""
     recipe, out = options.settings, options.out
-    if options.resume:
+    if options.resume and not restarts():  # started again by torchrun, it may well be complete
         if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
             raise UserError(f"the run in {out} is complete; to train for longer, start a new one in another --out")
         require_unfinished(out)

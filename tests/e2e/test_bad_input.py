@@ -350,7 +350,7 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["pretrain", "a.txt", "--out", "x", "--length", "long"], "--length is 'long' but must be a whole number"),
         (
             ["pretrain", "a.txt", "--out", "x", "--size", "huge"],
-            "--size is 'huge'; choose from base, large, medium, mini, small, tiny",
+            "--size is 'huge'; choose from auto, base, large, medium, mini, small, tiny",
         ),
         (["pretrain", "a.txt", "--out", "x", "--steps", "0"], "steps 0 must be at least 1"),
         (
@@ -365,7 +365,7 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         ),
         (
             ["pretrain", "a.txt", "--out", "x", "--recipe", "quux"],
-            "there is no recipe 'quux'; choose from classic, demo, or name a .toml file",
+            "there is no recipe 'quux'; choose from classic, demo, modern, or name a .toml file",
         ),
         (["pretrain", "a.txt", "--out", "x", "--recipe", "no.toml"], "no.toml does not exist"),
         (["pretrain", "a.txt", "--out", "x", "--dropout", "1.5"], "dropout 1.5 must be at least 0 and less than 1"),
@@ -406,7 +406,7 @@ def test_a_batch_smaller_than_a_sequence(command: Command, good: Path):
         ("[optimizer]\nwarmupp = 0.1", "unknown key 'warmupp'; did you mean 'warmup'?"),
         ("[optimiser]\nwarmup = 0.1", "unknown key 'optimiser'; did you mean 'optimizer'?"),
         ("[run]\nsteps = 'many'", "steps is 'many' but must be a whole number"),
-        ("[model]\nsize = 'huge'", "size is 'huge'; choose from tiny, mini, small, medium, base, large"),
+        ("[model]\nsize = 'huge'", "size is 'huge'; choose from auto, tiny, mini, small, medium, base, large"),
         ("[run]\nsteps = 3\nbudget = '3s'", "exclude each other"),
         ("run = ", "is not valid TOML"),
     ],

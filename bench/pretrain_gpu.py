@@ -40,7 +40,7 @@ MASKED = 0.15
 
 
 class Measured(NamedTuple):
-    """Real tokens a second, those of a full sequence's kind that attention sees, memory, waiting, first steps."""
+    """Real tokens a second, their share of the ceiling, memory, the share of waiting, seconds of the first steps."""
 
     speed: float
     share: float

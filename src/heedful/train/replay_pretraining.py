@@ -132,9 +132,8 @@ class PretrainingReplay:
         if batch.unrelated is not None:
             segments = on_device(rounded.batch.segments, self.device)
         with warnings.catch_warnings():
-            if (
-                shape not in self.recorded
-            ):  # before anything is embedded: its table may be a part of the recording too
+            if shape not in self.recorded:
+                # Before anything is embedded: its table may be a part of the recording too.
                 warnings.simplefilter("ignore")  # the compiler warns of its own doings
                 self.recorded[shape] = self._prepared((offsets, layout.slots, positions, labels, unrelated))
             x = self.model.bert.embeddings(ids, segments, layout)

@@ -113,6 +113,8 @@ class RecordedSteps:
         mask.zero_()
         mask[:sentences, ..., :source].copy_(memory.mask[:, None, None])
         mask[sentences:, ..., 0] = True  # who is not real has something to look at
+        for past in recording.cache.past:
+            past.zero_()  # what an earlier batch left is masked, but what is no number would show all the same
         recording.place.zero_()
         return Under(shape, sentences, source, 0)
 
@@ -152,6 +154,7 @@ class RecordedSteps:
         owners = None if ones.owners is None else ones.owners[:, :length]
         for one, other in zip(ones.past, others.past, strict=True):
             other[:length, : len(rows)] = gathered(one[:length], owners, rows)
+            other[length:].zero_()
         if others.owners is not None:
             others.owners.copy_(new.rows[:, None].expand_as(others.owners))
         new.place.copy_(old.place)

@@ -1,6 +1,8 @@
 """Our GPU kernels against plain formulas in double precision; without a GPU, what decides about them alone."""
 
 import math
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from heedful.nn import kernels
 from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.layers import FeedForward
+from heedful.nn.layers import EncoderLayer, FeedForward
 from heedful.nn.layout import Packed
 from heedful.nn.norm import Norm
 from heedful.nn.positions import rotary
@@ -36,6 +38,61 @@ def test_a_norm_leaves_the_type_alone_and_is_computed_in_single_precision():
     assert low.dtype is torch.bfloat16
     expected = F.layer_norm(x.bfloat16().float(), (17,), norm.weight, norm.bias, 1e-5)
     torch.testing.assert_close(low, expected.bfloat16(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_norm_of_a_sum_is_that(dtype: torch.dtype, bias: bool):
+    norm = Norm(17, 1e-5, bias=bias).to(dtype)
+    torch.nn.init.normal_(norm.weight)
+    x, y = torch.randn(2, 3, 5, 17, generator=torch.Generator().manual_seed(1)).to(dtype)
+    torch.testing.assert_close(norm.of_sum(x, y), norm(x + y), rtol=0, atol=0)
+    both = norm.with_sum(x, y)
+    torch.testing.assert_close(both, (x + y, norm(x + y)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("situation", "expected"),
+    [
+        ("no gradients", True),
+        ("frozen", True),
+        ("weights that train", False),
+        ("an input that needs gradients", False),
+        ("compiling", False),
+        ("single precision under autocast", False),
+        ("a residual of another type", False),
+    ],
+)
+def test_a_residual_is_joined_with_its_norm_only_at_rest(
+    monkeypatch: pytest.MonkeyPatch, situation: str, expected: bool
+):
+    """With a stand-in for the kernel, which needs a GPU."""
+    used = []
+
+    def add_norm(x: Tensor, *_: object) -> Tensor:
+        used.append("of_sum")
+        return x
+
+    def add_then_norm(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+        used.append("with_sum")
+        return x, x
+
+    stand_in = SimpleNamespace(add_norm=add_norm, add_then_norm=add_then_norm)
+    monkeypatch.setitem(sys.modules, "heedful.nn.add_norm", stand_in)
+    monkeypatch.setattr(kernels, "half", lambda _: True)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: situation == "compiling")
+    norm = Norm(5, 1e-5).bfloat16().requires_grad_(situation in ("no gradients", "compiling", "weights that train"))
+    x, y = torch.ones(2, 3, 5).bfloat16()
+    if situation == "an input that needs gradients":
+        y.requires_grad_()
+    if situation == "single precision under autocast":
+        x, y, norm = x.float(), y.float(), norm.float()
+    if situation == "a residual of another type":
+        x, norm = x.float(), norm.float()
+    with torch.set_grad_enabled(situation not in ("no gradients", "compiling")):
+        norm.of_sum(x, y)
+        norm.with_sum(x, y)
+    assert used == (["of_sum", "with_sum"] if expected else [])
 
 
 def offsets_of(lengths: list[int]) -> Tensor:
@@ -143,3 +200,52 @@ def test_modules_that_use_them_give_what_they_give_in_full_precision(bias: bool,
     for one, other in zip(found, expected, strict=True):
         if float(other.detach().norm()) > 1e-3:  # the bias of keys has no gradient
             assert away(one, other) < 3e-2
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 768), (1, 24), (301, 768), (37, 517), (3, 5003)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_residual_and_its_norm(rows: int, columns: int, bias: bool, dtype: torch.dtype):
+    from heedful.nn.add_norm import add_norm, add_then_norm
+
+    torch.manual_seed(4)
+    x, y = 3 * torch.randn(2, rows, 1, columns, device="cuda").to(dtype)
+    weight, shift = torch.randn(2, columns, device="cuda").to(dtype)
+    added = shift if bias else None
+    found = add_norm(x, y.transpose(0, 1).contiguous().transpose(0, 1), weight, added, 1e-12)
+    wide = None if added is None else added.double()
+    expected = F.layer_norm(x.double() + y.double(), (columns,), weight.double(), wide, 1e-12)
+    assert found.dtype is dtype
+    assert found.shape == x.shape
+    assert not rows or away(found, expected) < (1e-3 if dtype is torch.float16 else 5e-3)
+    sums, normed = add_then_norm(x, y, weight, added, 1e-12)
+    assert torch.equal(sums, x + y)
+    assert torch.equal(normed, found)
+
+
+@needs_gpu
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_block_at_rest_gives_what_it_gives_in_full_precision(
+    monkeypatch: pytest.MonkeyPatch, gated: bool, pre_norm: bool
+):
+    from heedful.nn import add_norm
+
+    used = []
+    run = add_norm._run
+    monkeypatch.setattr(add_norm, "_run", lambda *given, **named: used.append(1) or run(*given, **named))
+    torch.manual_seed(5)
+    layer = EncoderLayer(64, 2, 101, pre_norm=pre_norm, gated=gated, bias=not gated).cuda().eval()
+    layout = Packed.from_offsets(offsets_of(LENGTHS), 64, sum(LENGTHS))
+    x = torch.randn(sum(LENGTHS), 64, device="cuda")
+    with torch.inference_mode():
+        expected = layer(x, layout)[0]
+        assert not used
+        layer.half()
+        layer.attention.join()
+        found = layer(x.half(), layout)[0]
+    assert len(used) == (1 if pre_norm else 2)
+    assert away(found, expected) < 5e-3
+    layer(x.half(), layout)  # gradients are recorded
+    assert len(used) == (1 if pre_norm else 2)

@@ -1,4 +1,7 @@
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -7,13 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.data.flaws import Flaw
 from heedful.data.inputs import Input
+from heedful.data.labelled import TextExample
 from heedful.errors import UserError
 from heedful.formats.huggingface import Model
 from heedful.models.bert import Bert
+from heedful.predict import Predictor
 from heedful.predict import engine as engines
-from heedful.predict.engine import TorchEngine, by_length
+from heedful.predict.engine import Launched, TorchEngine, by_length, joined
+from heedful.predict.reading import CHUNK, GPU_CHUNK, UNDER_WAY, Pace, answers
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 KINDS = ("classify", "mean", "multilabel", "regress", "tag", "answer")
 lengths_of_inputs = st.lists(st.integers(1, 41), max_size=29)
 
@@ -148,3 +156,200 @@ def test_batches_by_hand():
     assert list(by_length([3, 5, 2, 5], 10, padded=True)) == [[1, 3], [0, 2]]
     assert list(by_length([3, 5, 2, 5], 5, padded=True)) == [[1], [3], [0], [2]]
     assert list(by_length([], 5)) == []
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "words", "encoder"])
+def test_a_twin_with_joined_matrices_says_the_same_and_leaves_the_model_alone(
+    small_model: Callable[..., Model], kind: str
+):
+    model, inputs = small_model(kind), ragged()
+    before = list(model.state_dict())
+    twin = joined(model)
+    assert list(model.state_dict()) == before
+    own = dict(twin.named_parameters())
+    assert all(own[name] is parameter for name, parameter in model.named_parameters())
+    assert len(own) > len(before)
+    expected, found = TorchEngine(model), TorchEngine(twin)
+    np.testing.assert_allclose(found.vectors(inputs, "mean"), expected.vectors(inputs, "mean"), atol=1e-5)
+    if kind in KINDS:
+        assert_alike(found.scores(inputs), [torch.from_numpy(one) for one in expected.scores(inputs)])
+
+
+def test_what_fp16_can_not_express_is_refused():
+    offsets = np.array([0, 3, 5])
+    beyond = torch.tensor([[1.0, 2.0], [torch.inf, 3.0]])
+    with pytest.raises(UserError, match="too large for fp16; use --precision bf16 or fp32"):
+        Launched([1, 0], offsets, beyond, None, half=True).found()
+    with pytest.raises(UserError, match="too large for fp16"):
+        Launched([1, 0], offsets, beyond * 0, None, half=True).found()  # not a number
+    assert np.array_equal(Launched([1, 0], offsets, beyond, None, half=False).found(), beyond.numpy())
+    assert np.array_equal(Launched([1, 0], offsets, beyond[:1], None, half=True).found(), [[1.0, 2.0]])
+
+
+class Squares:
+    """Reads numbers, can't read negative ones, and dies of 13. Small numbers take longest."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def prepare(self, examples: Sequence[int]) -> list[str | Flaw]:
+        return [Flaw(str(one), "negative") if one < 0 else f"{one}" for one in examples]
+
+    def answer(self, prepared: Sequence[str]) -> list[int]:
+        self.threads.add(threading.current_thread().name)
+        if "13" in prepared:
+            raise UserError("13 is unlucky; leave it out")
+        return [int(one) ** 2 for one in prepared]
+
+
+@settings(deadline=None)
+@given(
+    items=st.lists(st.one_of(st.integers(-5, 12), st.builds(Flaw, st.text(max_size=2), st.just("broken")))),
+    chunk=st.integers(1, 7),
+)
+def test_going_ahead_gives_the_same_in_the_same_order(items: list[int | Flaw], chunk: int):
+    assert list(answers(Squares(), items, chunk, ahead=True)) == list(answers(Squares(), items, chunk))
+
+
+def test_other_threads_do_the_work_when_going_ahead():
+    reader = Squares()
+    assert len(list(answers(reader, range(12), 5, ahead=True))) == 12
+    assert threading.current_thread().name not in reader.threads
+    assert len(list(answers(reader, range(12), 5))) == 12
+    assert threading.current_thread().name in reader.threads
+
+
+def test_chunks_are_answered_at_the_same_time_and_given_in_order():
+    """The first chunk waits until the second has been answered: one after the other, it would wait forever."""
+    second = threading.Event()
+
+    class Waiting(Squares):
+        def answer(self, prepared: Sequence[str]) -> list[int]:
+            if prepared == ["0", "1"]:
+                assert second.wait(10)
+            if prepared == ["2", "3"]:
+                second.set()
+            return super().answer(prepared)
+
+    found = list(answers(Waiting(), range(7), 2, ahead=True))
+    assert found == [(number, number**2) for number in range(7)]
+
+
+def test_what_goes_wrong_is_raised_in_its_turn_when_going_ahead():
+    def broken() -> Iterator[int]:
+        yield from range(5)
+        raise UserError("row 6 is where the disk ended")
+
+    for items, match, before in ((range(40), "unlucky", 12), (broken(), "disk ended", 4)):
+        found: list[object] = []
+        with pytest.raises(UserError, match=match):
+            found.extend(answers(Squares(), items, 2, ahead=True))
+        assert found == [(number, number**2) for number in range(before)]
+
+
+def test_no_more_is_taken_than_some_chunks_ahead():
+    taken = []
+
+    def endless() -> Iterator[int]:
+        while True:
+            taken.append(len(taken))
+            yield 5
+
+    found = answers(Squares(), endless(), 3, ahead=True)
+    assert not taken
+    for _ in range(4):  # of the second chunk
+        assert next(found) == (5, 25)
+    deadline = time.monotonic() + 10
+    while len(taken) < 3 * (2 + UNDER_WAY) and time.monotonic() < deadline:
+        threading.Event().wait(0.001)
+    assert len(taken) == 3 * (2 + UNDER_WAY)
+    before = threading.active_count()
+    found.close()  # type: ignore[attr-defined]
+    assert threading.active_count() < before
+    assert len(taken) == 3 * (2 + UNDER_WAY)
+
+
+@pytest.fixture
+def hasty(small_predictor: Callable[[str], Predictor], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Predictor]:
+    """Predictors that go ahead as on a GPU, with small chunks."""
+    monkeypatch.setattr(Predictor, "pace", lambda *_: Pace(3, ahead=True))
+    return small_predictor
+
+
+def test_long_lists_are_answered_ahead_as_at_once(hasty: Callable[[str], Predictor], monkeypatch: pytest.MonkeyPatch):
+    texts = [" ".join(["mill"] * (1 + number * 7 % 11)) for number in range(17)]
+    pairs = [(one, "the river") for one in texts]
+    words, questions = [one.split() for one in texts], [("mill?", one) for one in texts]
+    found = [
+        hasty("encoder").embed(texts),
+        hasty("classify").classify(texts),
+        hasty("classify").classify(pairs),
+        hasty("tag").tag(words),
+        hasty("answer").answer(questions),
+    ]
+    monkeypatch.setattr(Predictor, "pace", lambda *_: Pace())
+    expected = [
+        hasty("encoder").embed(texts),
+        hasty("classify").classify(texts),
+        hasty("classify").classify(pairs),
+        hasty("tag").tag(words),
+        hasty("answer").answer(questions),
+    ]
+    assert found[0].shape == (17, 24)
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+    for one, other in zip(found[1:3], expected[1:3], strict=True):
+        assert [answer.label for answer in one] == [answer.label for answer in other]
+        assert [answer.probability for answer in one] == pytest.approx([answer.probability for answer in other])
+    assert [one.tags for one in found[3]] == [one.tags for one in expected[3]]
+    assert [one[0].text for one in found[4]] == [one[0].text for one in expected[4]]
+
+
+def test_the_first_text_that_can_not_be_read_is_named_when_going_ahead(hasty: Callable[[str], Predictor]):
+    texts = ["mill"] * 11
+    texts[5], texts[7], texts[10] = "mill " * 60, "", "  "
+    with pytest.raises(UserError, match=r"^'mill mill .*62 tokens, of which 37 can be read"):
+        hasty("encoder").embed(texts)
+
+
+def test_texts_that_were_cut_are_counted_by_all_threads(small_predictor: Callable[[str], Predictor]):
+    reader = small_predictor("encoder").vectors(None, None, True)
+    texts = [TextExample(str(number), "mill " * (60 if number % 3 else 2), None) for number in range(101)]
+    assert len(list(answers(reader, texts, 2, ahead=True))) == 101
+    assert reader.cuts.count == 67
+
+
+def test_a_cpu_is_given_what_it_always_was(small_predictor: Callable[[str], Predictor]):
+    predictor = small_predictor("classify")
+    assert predictor.pace(predictor.reader("classify")) == Pace(CHUNK, ahead=False)
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", [*KINDS, "encoder"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_gpu_with_batches_in_flight_says_what_a_cpu_says(
+    small_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype
+):
+    monkeypatch.setitem(engines.BATCH_TOKENS, "cuda", 64)
+    inputs = ragged(331)
+    slow, engine = TorchEngine(small_model(kind)), TorchEngine(small_model(kind).to("cuda", dtype))
+    tolerance = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
+    with ThreadPoolExecutor(3) as pool:
+        if kind in KINDS:
+            expected = np.concatenate([one.ravel() for one in slow.scores(inputs)])
+            runs = list(pool.map(engine.scores, [inputs] * 3))
+            found = [np.concatenate([one.ravel() for one in run]) for run in runs]
+        else:
+            expected = slow.vectors(inputs, "mean")
+            found = list(pool.map(lambda one: engine.vectors(one, "mean"), [inputs] * 3))
+    for one in found:
+        assert np.linalg.norm(one - expected) < tolerance * np.linalg.norm(expected)
+
+
+@needs_gpu
+def test_a_gpu_goes_ahead(small_model: Callable[..., Model], small_predictor: Callable[[str], Predictor]):
+    model = small_model("classify").half().cuda()
+    before = list(model.state_dict())
+    predictor = Predictor(TorchEngine(model), small_predictor("classify").tokenizer)
+    assert list(model.state_dict()) == before
+    reader = predictor.reader("classify")
+    assert predictor.pace(reader) == Pace(GPU_CHUNK, ahead=True)

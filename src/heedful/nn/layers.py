@@ -90,11 +90,12 @@ class EncoderLayer(nn.Module):
         """(B, T, D) or (N, D) -> the same, and on request the attention weights (B, H, T, S)."""
         if self.pre_norm:
             mixed, weights = self.attention(self.attention_norm(x), layout, explain, rotation)
-            x = x + self.dropout(mixed)
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x))), weights
+            x, normed = self.feed_forward_norm.with_sum(x, self.dropout(mixed))
+            return x + self.dropout(self.feed_forward(normed)), weights
         mixed, weights = self.attention(x, layout, explain, rotation)
-        x = self.attention_norm(x + self.dropout(mixed))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x))), weights
+        assert isinstance(self.attention_norm, Norm)
+        x = self.attention_norm.of_sum(x, self.dropout(mixed))
+        return self.feed_forward_norm.of_sum(x, self.dropout(self.feed_forward(x))), weights
 
 
 class Moment(NamedTuple):

@@ -6,8 +6,12 @@ other engine, which gives the same arrays.
 Shapes: T tokens of an input, C outputs, D width.
 """
 
+import copy
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Protocol
+from contextlib import contextmanager
+from threading import Lock
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,11 +23,15 @@ from heedful.errors import UserError
 from heedful.formats.huggingface import Model
 from heedful.models.bert import Bert
 from heedful.models.heads import BertForTask, Head
+from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.kernels import HALF
 from heedful.nn.layout import Packed
 from heedful.tasks.scoring import layout, on_device
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 """The most tokens of a batch: few enough to stay in a CPU's cache, many enough to keep a GPU busy."""
+AHEAD = 8
+"""Batches that wait for a GPU, so that it never waits for the host."""
 
 Pool = Literal["cls", "mean"]
 
@@ -45,7 +53,11 @@ class Engine(Protocol):
 
 
 class TorchEngine:
-    """A torch module, put at rest (no dropout), where its weights are."""
+    """A torch module, put at rest (no dropout), where its weights are.
+
+    Weights in half precision are those of a model that trains no more, since training keeps them in full: on a GPU a
+    twin with joined matrices computes in its place.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -53,51 +65,129 @@ class TorchEngine:
         self.encoder: Bert = model if isinstance(model, Bert) else model.bert
         self.max_length = model.config.max_length
         self.vocab_size = model.config.vocab_size
+        weight = next(model.parameters())
+        self._turn = Lock()
+        self._reads = joined(model) if weight.is_cuda and weight.dtype in HALF else model
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computes by itself, while the host does something else."""
+        return next(self._reads.parameters()).is_cuda
 
     def scores(self, inputs: Sequence[Input]) -> list[np.ndarray]:
         """What the head says of each input: (C,), or (T, C) where it reads every token."""
-        model = self.model
+        model = self._reads
         assert isinstance(model, BertForTask)
 
-        def run(batch: InputBatch, ids: Tensor, segments: Tensor | None, packed: Packed) -> list[np.ndarray]:
-            scores = model(ids, segments, packed=packed).float().cpu().numpy()
-            return list(scores) if model.head.reads_sequence else np.split(scores, batch.offsets[1:-1])
+        def run(ids: Tensor, segments: Tensor | None, packed: Packed) -> Tensor:
+            return model(ids, segments, packed=packed)
 
-        return self._each(inputs, run)
+        answers: list[np.ndarray] = [np.empty(0)] * len(inputs)
+        for batch in self._each(inputs, run):
+            found = batch.found()
+            each = found if model.head.reads_sequence else np.split(found, batch.offsets[1:-1])
+            for number, answer in zip(batch.chosen, each, strict=True):
+                answers[number] = answer
+        return answers
 
     def vectors(self, inputs: Sequence[Input], pool: Pool) -> np.ndarray:
         """One vector an input, (inputs, D): the state of `[CLS]`, or the mean of all states."""
+        model = self._reads
+        encoder: Bert = model if isinstance(model, Bert) else model.bert
 
-        def run(_: InputBatch, ids: Tensor, segments: Tensor | None, packed: Packed) -> list[np.ndarray]:
-            hidden = self.encoder(ids, segments, packed=packed).hidden.float()
-            return list((packed.mean(hidden) if pool == "mean" else packed.first(hidden)).cpu().numpy())
+        def run(ids: Tensor, segments: Tensor | None, packed: Packed) -> Tensor:
+            hidden = encoder(ids, segments, packed=packed).hidden
+            return packed.mean(hidden.float()) if pool == "mean" else packed.first(hidden)
 
-        return np.array(self._each(inputs, run), np.float32).reshape(len(inputs), self.model.config.dim)
+        vectors = np.empty((len(inputs), model.config.dim), np.float32)
+        for batch in self._each(inputs, run):
+            vectors[batch.chosen] = batch.found()
+        return vectors
+
+    def _each(
+        self, inputs: Sequence[Input], run: Callable[[Tensor, Tensor | None, Packed], Tensor]
+    ) -> Iterator["Launched"]:
+        """What `run` makes of every batch. A GPU has some batches before it all the time."""
+        self._reads.eval()
+        device = next(self._reads.parameters()).device
+        room = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])
+        ahead = AHEAD if device.type == "cuda" else 0
+        launched: deque[Launched] = deque()
+        for chosen in by_length([len(one.ids) for one in inputs], room):
+            launched.append(self._launch(chosen, collate([inputs[number] for number in chosen]), device, run))
+            if len(launched) > ahead:
+                yield launched.popleft()
+        yield from launched
 
     @torch.inference_mode()
-    def _each(
+    def _launch(
         self,
-        inputs: Sequence[Input],
-        run: Callable[[InputBatch, Tensor, Tensor | None, Packed], list[np.ndarray]],
-    ) -> list[np.ndarray]:
-        self.model.eval()
-        weight = next(self.model.parameters())
-        device, half = weight.device, weight.dtype is torch.float16
-        found: list[np.ndarray] = [np.empty(0)] * len(inputs)
-        for chosen in by_length([len(one.ids) for one in inputs], BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])):
-            batch = collate([inputs[number] for number in chosen])
-            packed = layout(batch, device)
+        chosen: list[int],
+        batch: InputBatch,
+        device: torch.device,
+        run: Callable[[Tensor, Tensor | None, Packed], Tensor],
+    ) -> "Launched":
+        if not batch.segments.any():
             segments = None
-            if batch.segments.any():
-                if self.encoder.config.segments == 1:
-                    raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
-                segments = on_device(batch.segments, device)
-            answers = run(batch, on_device(batch.ids, device), segments, packed)
-            if half:
-                check_range(all(np.isfinite(one).all() for one in answers))
-            for number, answer in zip(chosen, answers, strict=True):
-                found[number] = answer
+        elif self.encoder.config.segments == 1:
+            raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
+        else:
+            segments = batch.segments
+        with self._launching(device):
+            there = None if segments is None else on_device(segments, device)
+            found = run(on_device(batch.ids, device), there, layout(batch, device))
+            host = found.float().to("cpu", non_blocking=True)
+            done = None
+            if device.type == "cuda":
+                done = torch.cuda.Event(blocking=True)
+                done.record()
+        half = next(self._reads.parameters()).dtype is torch.float16
+        return Launched(chosen, batch.offsets, host, done, half)
+
+    @contextmanager
+    def _launching(self, device: torch.device) -> Iterator[None]:
+        """On a GPU threads take turns, or each would need memory for a batch.
+
+        Which GPU is meant is a setting of each thread: the first, unless it is told.
+        """
+        if device.type != "cuda":
+            yield
+            return
+        with self._turn, torch.cuda.device(device):
+            yield
+
+
+class Launched(NamedTuple):
+    """A batch that a GPU may still be busy with."""
+
+    chosen: list[int]
+    """Which of the inputs it holds."""
+    offsets: np.ndarray
+    """Where the tokens of each begin, and their end."""
+    host: Tensor
+    """Where the answers will be, a row for each input or for each token: a GPU writes them there by itself."""
+    done: torch.cuda.Event | None
+    half: bool
+    """Whether fp16 may have been too narrow for it."""
+
+    def found(self) -> np.ndarray:
+        """The answers, once they are there."""
+        if self.done is not None:
+            self.done.synchronize()
+        found = self.host.numpy()
+        if self.half:
+            check_range(bool(np.isfinite(found).all()))
         return found
+
+
+def joined(model: Model) -> Model:
+    """The same model as its weights are now: query, key and value are one matrix, everything else is shared."""
+    shared = [*model.parameters(), *model.buffers()]
+    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+    for module in twin.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.join()
+    return twin
 
 
 def check_range(fits: bool) -> None:

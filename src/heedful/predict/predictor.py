@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -18,11 +18,10 @@ from heedful.predict.answers import Answer, Answers
 from heedful.predict.blanks import Blanks, Filler
 from heedful.predict.engine import Engine, Pool, TorchEngine
 from heedful.predict.generation import Generated, generate
-from heedful.predict.reading import Reader, short
+from heedful.predict.reading import CHUNK, GPU_CHUNK, Pace, Reader, answers, short
 from heedful.predict.tags import Sentence, Tagged, Tags, sentence
-from heedful.predict.texts import Classes, Classified, Labelled, Labels, Numbers, Regressor, Vectors
+from heedful.predict.texts import Classes, Classified, Labelled, Labels, Numbers, Regressor, TextReader, Vectors
 
-One = TypeVar("One")
 Text = str | tuple[str, str]
 """A text, or a pair of texts."""
 Class = Classified | Labelled
@@ -108,7 +107,7 @@ class Predictor:
             else Sentence(short(" ".join(one)), tuple(one))
             for one in given
         ]
-        found = _all(reader, sentences)
+        found = self._all(reader, sentences)
         return found[0] if alone else found
 
     @overload
@@ -142,7 +141,7 @@ class Predictor:
             raise UserError("several questions come with a context each; give a list of (question, context)")
         alone = isinstance(questions, str) or _is_pair(questions)
         pairs = [(questions, context)] if isinstance(questions, str) else [questions] if alone else questions
-        found = _all(reader, [_question(number, one) for number, one in enumerate(pairs)])
+        found = self._all(reader, [_question(number, one) for number, one in enumerate(pairs)])
         return found[0] if alone else found
 
     def embed(
@@ -226,6 +225,12 @@ class Predictor:
             normalise=self.pooling.normalise if normalise is None else normalise,
         )
 
+    def pace(self, reader: Reader[Any, Any, Any]) -> Pace:
+        """How a reader is best given many examples: a GPU needs no help while it computes, so the host goes ahead."""
+        if not isinstance(self.engine, TorchEngine) or not self.engine.on_gpu or isinstance(reader, Filler):
+            return Pace()
+        return Pace(GPU_CHUNK if isinstance(reader, TextReader) else CHUNK, ahead=True)
+
     def _ability(self) -> str:
         if not isinstance(self.engine, TorchEngine) and self.engine.head is None:
             return "this engine gives the vectors of an encoder alone, and fills no blanks"
@@ -237,8 +242,15 @@ class Predictor:
         alone = isinstance(texts, str) or _is_pair(texts)
         if not alone and not isinstance(texts, Sequence):
             raise UserError(f"{texts!r:.60} is neither a text nor a list of them")
-        found = _all(reader, [_example(one) for one in ([texts] if alone else texts)])
+        found = self._all(reader, [_example(one) for one in ([texts] if alone else texts)])
         return found[0] if alone else found
+
+    def _all(self, reader: Reader[Any, Any, Any], examples: Sequence[Any]) -> list[Any]:
+        """The answer to each example; the first that can't be read is raised."""
+        pace = self.pace(reader)
+        if pace.ahead and len(examples) > pace.chunk:
+            return [answer for _, answer in sound(answers(reader, examples, pace.chunk, ahead=True))]
+        return reader.answer(list(sound(reader.prepare(examples))))
 
 
 def _example(text: Any) -> TextExample:
@@ -257,11 +269,6 @@ def _question(number: int, asked: Any) -> QuestionExample:
 
 def _is_pair(texts: Any) -> bool:
     return isinstance(texts, tuple) and len(texts) == 2 and all(isinstance(one, str) for one in texts)
-
-
-def _all(reader: Reader[Any, One, Any], examples: Sequence[Any]) -> list[Any]:
-    prepared: list[One] = list(sound(reader.prepare(examples)))
-    return reader.answer(prepared)
 
 
 def _training(method: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,15 +55,16 @@ class TextReader:
 
     def prepare(self, examples: Sequence[TextExample]) -> list[Input | Flaw]:
         """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
-        prepared: list[Input | Flaw] = [
-            Flaw(one.where, "the text is empty; write something in it") for one in examples
-        ]
-        for paired in (False, True):
-            chosen = [
-                number
-                for number, one in enumerate(examples)
-                if (one.pair is not None) == paired and (one.text.strip() or (one.pair or "").strip())
-            ]
+        prepared: list[Input | Flaw] = [Flaw("", "")] * len(examples)
+        single: list[int] = []
+        pairs: list[int] = []
+        for number, one in enumerate(examples):
+            if not one.text.strip() and not (one.pair or "").strip():
+                prepared[number] = Flaw(one.where, "the text is empty; write something in it")
+            else:
+                (single if one.pair is None else pairs).append(number)
+        cut = 0
+        for paired, chosen in ((False, single), (True, pairs)):
             seconds = [examples[number].pair or "" for number in chosen] if paired else None
             found = text_inputs(self.tokenizer, [examples[number].text for number in chosen], seconds, self.length)
             for number, (one, tokens) in zip(chosen, found, strict=True):
@@ -72,8 +74,9 @@ class TextReader:
                 elif tokens > self.length and not self.truncate:
                     prepared[number] = too_long(where, tokens, self.length)
                 else:
-                    self.cuts.count += tokens > self.length
+                    cut += tokens > self.length
                     prepared[number] = one
+        self.cuts.add(cut)
         return prepared
 
 
@@ -145,9 +148,15 @@ def _unpaired(where: str, pairs: bool | None) -> Flaw:
 
 @dataclass
 class Cuts:
-    """How many texts were cut so far."""
+    """How many texts were cut so far, by whichever thread."""
 
     count: int = 0
+    _turn: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    def add(self, more: int) -> None:
+        """So many more."""
+        with self._turn:
+            self.count += more
 
 
 def cut_remark(reader: Reader[Any, Any, Any]) -> str | None:

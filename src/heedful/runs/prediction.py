@@ -19,7 +19,7 @@ from heedful.durable import new_file
 from heedful.errors import UserError
 from heedful.predict.engine import TorchEngine
 from heedful.predict.predictor import METHODS, Predictor
-from heedful.predict.reading import CHUNK, answers
+from heedful.predict.reading import CHUNK, Pace, answers
 from heedful.predict.tags import sentence
 from heedful.predict.texts import cut_remark
 
@@ -72,8 +72,10 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
         )
     reader = predictor.reader(method, truncate=asking.truncate, n_best=asking.n_best, top=asking.top)
     items = read(predictor, source, asking)
-    chunk = CHUNK if source else 1 if sys.stdin is not None and sys.stdin.isatty() else STREAM_CHUNK
-    found = answers(reader, items, chunk)
+    # Whoever writes to standard input may wait for answers before writing more: it is never read ahead.
+    pace = predictor.pace(reader) if source else Pace(1 if _typed() else STREAM_CHUNK)
+    chunk = pace.chunk if pace.ahead or source is None else CHUNK
+    found = answers(reader, items, chunk, ahead=pace.ahead)
     written, skipped = 0, Skipped()
     header = _header(predictor, asking) if form == "tsv" else ""
     with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
@@ -127,6 +129,11 @@ def as_table(answer: Any, head: str, *, every: bool = False) -> dict[str, Any]:
             best = [one._asdict() for one in answer]
             return best[0] if len(best) == 1 else {**best[0], "n_best": best}
     return {"blanks": [[one._asdict() for one in blank] for blank in answer]}
+
+
+def _typed() -> bool:
+    """Whether a person writes standard input."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _rendered(

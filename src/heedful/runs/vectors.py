@@ -36,6 +36,9 @@ ALIKE = 0.9
 """The least cosine of two vectors that one model made of one text, be it in another precision."""
 AGAIN = "run `heedful embed` again"
 
+Embedded = tuple[TextExample, np.ndarray] | Flaw
+"""A text with its vector (D,), or why it has none."""
+
 
 class Hit(NamedTuple):
     """A text that was found."""
@@ -71,7 +74,8 @@ def embed(
         raise UserError(f"{out} is a folder; give the name of a file")
     reader = predictor.vectors(pool, normalise, truncate)
     read = TextDigest()
-    found = answers(reader, read.over(texts(source, columns, errors=errors)))
+    items = read.over(texts(source, columns, errors=errors))
+    found = answers(reader, items) if source is None else _answers(predictor, reader, items)
     with new_file(out) as file:
         dim, skipped = _write(file, found, skip_bad)
         if not dim:
@@ -127,7 +131,7 @@ def search(
     best = Best(asked, top)
     items = texts(source, columns, errors=errors)
     if vectors is None:
-        kept = _read(reader, items, best, skip_bad, source)
+        kept = _read(_answers(predictor, reader, items), best, skip_bad, source)
     else:
         matrix = _open(vectors, about, asked.shape[1], predictor.origin)
         for first in range(0, len(matrix), CHUNK):
@@ -214,7 +218,7 @@ def _shown(example: TextExample) -> str:
     return example.text if example.pair is None else f"{example.text}\t{example.pair}"
 
 
-def _write(file: BinaryIO, found: Iterable[tuple[TextExample, np.ndarray] | Flaw], skip_bad: bool) -> tuple[int, int]:
+def _write(file: BinaryIO, found: Iterable[Embedded], skip_bad: bool) -> tuple[int, int]:
     """Vectors as a .npy; their width, 0 if there is none, and the number of rows skipped."""
     rows = dim = start = skipped = gap = 0
     for item in found:
@@ -246,14 +250,18 @@ def _write_header(file: BinaryIO, rows: int, dim: int) -> int:
     return file.tell()
 
 
-def _read(
-    reader: Vectors, items: Iterator[TextExample | Flaw], best: Best, skip_bad: bool, source: Path
-) -> dict[int, TextExample]:
+def _answers(predictor: Predictor, reader: Vectors, items: Iterable[TextExample | Flaw]) -> Iterator[Embedded]:
+    """The vectors of a file's texts; a GPU takes more of them at once, and the next are prepared meanwhile."""
+    pace = predictor.pace(reader)
+    return answers(reader, items, pace.chunk, ahead=True) if pace.ahead else answers(reader, items)
+
+
+def _read(found: Iterable[Embedded], best: Best, skip_bad: bool, source: Path) -> dict[int, TextExample]:
     """Embed the texts and offer them; those that are among the best, by their rows."""
     kept: dict[int, TextExample] = {}
-    found = enumerate(answers(reader, items))
+    rows = enumerate(found)
     empty = True
-    while block := list(itertools.islice(found, CHUNK)):
+    while block := list(itertools.islice(rows, CHUNK)):
         examples: dict[int, TextExample] = {}
         vectors = []
         for row, item in block:

@@ -55,6 +55,7 @@ def _one_line(box: str) -> str:
     first = next(filter(None, parts), "this can't be understood").rstrip(".")
     if number := re.match(r"Error parsing (\S+):.*(int\(\) with base 10|string to float): ('.*?'|\".*?\")", first):
         kind = "a whole number" if number[2].startswith("int") else "a number"
+        kind += " or auto" if "'auto'" in box else ""
         return f"{number[1]} is {number[3]} but must be {kind}"
     if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):
         known = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})

@@ -185,6 +185,8 @@ def test_training_goes_on(
     ("flags", "said"),
     [
         (("--pre-norm",), "with --from, the model keeps its own pre norm; leave --pre-norm out"),
+        (("--no-pre-norm",), "with --from, the model keeps its own pre norm; leave --no-pre-norm out"),
+        (("--segments=2",), "with --from, the model keeps its own segments; leave --segments out"),
         (("--no-bias",), "with --from, the model keeps its own bias; leave --no-bias out"),
         (("--positions", "rotary"), "the model keeps its own positions; leave --positions out"),
     ],

@@ -322,8 +322,12 @@ def test_two_processes_equal_one_with_steps_as_large_and_go_on_after_a_kill(
     assert "resuming at step 3" in said
     assert_alike(killed, whole)
     for again in (command, [two[0], "--resume", "--out", killed]):  # a process died when all was done
-        assert start.well(again, again, TORCHELASTIC_RESTART_COUNT="1") == ""
+        said = start.well(again, again, TORCHELASTIC_RESTART_COUNT="1")
+        assert said == f"the run in {killed} is complete\n"
     assert_alike(killed, whole)
+    ends = start(*2 * [[*command, "--seed", "5"]], TORCHELASTIC_RESTART_COUNT="1")  # the model of another run
+    assert ends[0].code == 2
+    assert ends[0].err == f"heedful: {killed} already holds a model; choose another --out\n"
 
 
 def test_all_processes_stop_early_together(home: Path, start: Started, others: dict[str, Words]):

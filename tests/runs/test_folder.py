@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from heedful.errors import UserError
-from heedful.runs.folder import claim, give_back, reclaim, require_free
+from heedful.runs.folder import claim, give_back, is_complete, reclaim, require_free
 from heedful.runs.options import ObjectivePart, OptimizerPart, PretrainRun, Recipe, read_recipe, resolved
 
 RECIPE = resolved(Recipe(corpus=("a.txt",), run=PretrainRun(steps=7, seed=3)))
@@ -109,3 +109,20 @@ def test_what_a_killed_run_left_is_swept_on_resume(tmp_path: Path):
     (tmp_path / f".model.safetensors.{2**22 + 7}@{platform.node()}.tmp").write_bytes(b"half")
     reclaim(tmp_path, RECIPE, read_recipe)
     assert [path.name for path in tmp_path.iterdir()] == ["heedful.toml"]
+
+
+def test_a_folder_is_complete_for_the_run_that_made_it_alone(tmp_path: Path):
+    out = tmp_path / "out"
+    claim(out, RECIPE)
+    assert not is_complete(out, RECIPE, read_recipe)
+    (out / "model.safetensors").touch()
+    assert is_complete(out, RECIPE, read_recipe)
+    assert is_complete(out, replace(RECIPE, run=replace(RECIPE.run, keep=7)), read_recipe)
+    undecided = replace(
+        RECIPE, model=replace(RECIPE.model, size="auto"), optimizer=replace(RECIPE.optimizer, lr=None)
+    )
+    assert is_complete(out, undecided, read_recipe)
+    assert not is_complete(out, replace(RECIPE, run=replace(RECIPE.run, steps=8)), read_recipe)
+    assert not is_complete(out, replace(RECIPE, corpus=("b.txt",)), read_recipe)
+    (out / "heedful.toml").write_text("[learning]\nlr = 1.0\n", encoding="utf-8")  # of another kind of run
+    assert not is_complete(out, RECIPE, read_recipe)

@@ -375,8 +375,10 @@ def test_a_length_beyond_the_positions_is_refused(
 ):
     with pytest.raises(UserError, match=message):
         pretrain.check_length(resolved(recipe_of(home, model=model, objective=objective)))
-    shorter = ObjectivePart(length=objective.length - 1)
-    pretrain.check_length(resolved(recipe_of(home, model=model, objective=shorter)))
+    fitting = ObjectivePart(length=objective.length - 1)
+    pretrain.check_length(resolved(recipe_of(home, model=model, objective=fitting, optimizer__batch_tokens=1024)))
+    with pytest.raises(UserError, match=f"batch_tokens 31 is less than one sequence of {fitting.length}"):
+        pretrain.check_length(resolved(recipe_of(home, model=model, objective=fitting, optimizer__batch_tokens=31)))
 
 
 def test_a_length_beyond_the_old_models_positions_is_refused(home: Path, tmp_path: Path):

@@ -8,6 +8,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional, parse
 from heedful.commands.output import say
+from heedful.errors import UserError
 
 R = TypeVar("R")
 
@@ -120,8 +121,9 @@ def prepare(
 
 def pretrain_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
-    from heedful.runs.options import RIVALS, PretrainOptions, Recipe, load_recipe, read_recipe, without
+    from heedful.runs.options import RIVALS, SHAPE, PretrainOptions, Recipe, load_recipe, read_recipe, without
 
+    _refuse_shape(arguments, SHAPE)
     base = without(_base(arguments, Recipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     # MISSING keeps --out required although the rest has defaults.
     from tyro import MISSING
@@ -161,6 +163,17 @@ def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Calla
     if "--resume" in arguments and out is not None and (Path(out) / RUN_FILE).is_file():
         return read(Path(out) / RUN_FILE)
     return plain
+
+
+def _refuse_shape(arguments: list[str], shape: tuple[str, ...]) -> None:
+    """Refuse to be told how a model is made that exists already, be it by what is usual."""
+    if _value(arguments, "--from") is None:
+        return
+    typed = [argument.partition("=")[0] for argument in arguments]
+    for name in shape:
+        for flag in (f"--{name.replace('_', '-')}", f"--no-{name.replace('_', '-')}"):
+            if flag in typed:
+                raise UserError(f"with --from, the model keeps its own {name.replace('_', ' ')}; leave {flag} out")
 
 
 def _put_aside(arguments: list[str], rivals: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -47,6 +47,14 @@ def in_turns(
         yield turn[-1][0], turn[rank][1]()
 
 
+def check_batch_tokens(tokens: int, length: int) -> None:
+    """Refuse batches that can't hold one sequence."""
+    if tokens < length:
+        raise UserError(
+            f"batch_tokens {tokens} is less than one sequence of {length}; try {32 * length}, or a shorter --length"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
     """Pretraining batches of one split."""
@@ -62,11 +70,7 @@ class Sampler:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.batch_tokens < self.length:
-            raise UserError(
-                f"batch_tokens {self.batch_tokens} is less than one sequence of {self.length}; "
-                f"try {32 * self.length}, or a shorter --length"
-            )
+        check_batch_tokens(self.batch_tokens, self.length)
 
     def stream(
         self,

@@ -155,6 +155,11 @@ def save_model(model: Model, folder: str | Path) -> None:
     documents.write_weights(folder, modernbert.theirs(model) if modern else _theirs(model))
 
 
+def opens_elsewhere(model: Model) -> bool:
+    """Whether transformers has an architecture that equals the model's."""
+    return model.config.published or modernbert.fits(model)
+
+
 def _unlike_bert(model: Model) -> dict[str, Any]:
     """What the config.json says of a model that no BERT of transformers equals; nothing if one does."""
     config = model.config

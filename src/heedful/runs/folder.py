@@ -70,6 +70,24 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     sweep(out)
 
 
+def is_complete(out: Path, recipe: Any, read: Callable[[Path], Any]) -> bool:
+    """Whether a folder holds the model of this very run, as far as the recipe had been decided when it began."""
+    if not ((out / RUN_FILE).is_file() and (out / "model.safetensors").is_file()):
+        return False
+    try:
+        changed = differences(read(out / RUN_FILE), recipe)
+    except UserError:  # a run of another kind
+        return False
+    return all(name in FREE_ON_RESUME or _told(recipe, name) in (None, "auto", ()) for name in changed)
+
+
+def _told(recipe: Any, name: str) -> Any:
+    """What a recipe says of a field: `part.field`."""
+    for part in name.split("."):
+        recipe = getattr(recipe, part)
+    return recipe
+
+
 def give_back(out: Path, *, remove: bool) -> None:
     """Empty the folder of a run that never began, so that the same command can be given again."""
     with contextlib.suppress(OSError):  # why the run did not begin is what matters

@@ -28,7 +28,7 @@ PRE_NORM_RATES = {"tiny": 4e-3, "mini": 3e-3, "small": 2e-3, "medium": 1.5e-3, "
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
-SHAPE = ("size", "max_length", "pre_norm", "positions", "rotary_base", "gated", "bias", "segments", "init")
+SHAPE = ("size", "max_length", "pre_norm", "rotary_base", "positions", "gated", "bias", "segments", "init")
 """What is settled when a model is made, and can't be told one that goes on training."""
 
 R = TypeVar("R")
@@ -95,6 +95,8 @@ class ModelPart:
             raise UserError(f"segments {self.segments} must be 2, or 0 for none")
         if not 1 <= self.rotary_base < float("inf"):
             raise UserError(f"rotary_base {self.rotary_base} must be at least 1; 10000 is usual")
+        if self.positions != "rotary" and self.rotary_base != type(self).rotary_base:
+            raise UserError("--rotary-base is for rotary positions; add --positions rotary, or leave it out")
         for name in ("dropout", "attention_dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
@@ -308,6 +310,7 @@ RIVALS = {
     "steps": ("run.budget",),
     "tokenizer": ("vocabulary.vocab_size", "vocabulary.cased"),
     "vocab-size": ("vocabulary.tokenizer",),
+    "positions": ("model.rotary_base",),
     "schedule": ("optimizer.decay",),
     "from": (
         *(f"model.{name}" for name in SHAPE),

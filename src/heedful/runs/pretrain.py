@@ -13,12 +13,12 @@ import torch
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import PretrainingBatch
-from heedful.data.sampler import Position, Sampler
+from heedful.data.sampler import Position, Sampler, check_batch_tokens
 from heedful.data.shards import Shards, Split
 from heedful.data.shards import load as load_shards
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
-from heedful.formats.huggingface import load_model, read_config, save_model
+from heedful.formats.huggingface import load_model, opens_elsewhere, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.nn import kernels
 from heedful.runs import corpus
@@ -72,7 +72,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
         compute.repeatable()
         require_alike(options, ranks)
-        if is_over(out, ranks):
+        if is_over(out, recipe, read_recipe, ranks):
             return {}
         options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
         if options.resume:
@@ -118,6 +118,8 @@ def check_length(recipe: Recipe) -> None:
         if not recipe.start_from:
             way_out += f", or --max-length {length}"
         raise UserError(f"length {length} is beyond the model's {positions} positions; {way_out}")
+    if recipe.optimizer.batch_tokens != "auto":
+        check_batch_tokens(recipe.optimizer.batch_tokens, length)
 
 
 def _positions(recipe: Recipe) -> int:
@@ -350,6 +352,13 @@ def _train(
         save=lambda now: kept.save(now, model, optimizer),
     )
     introduce(log, model, bert_shape(model.config), compute, ranks, progress)
+    if not opens_elsewhere(model):
+        hint = "; with --no-nsp it would be a ModernBERT" if model.config.modern else ""
+        log.note(f"transformers has no architecture that equals this model, so its folder opens here alone{hint}")
+    if recipe.run.compile and compute.device.type == "cpu":
+        log.warn("--compile is for GPUs; a CPU goes without")
+    if recipe.run.shard and ranks.ranks == 1:
+        log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")
     if not can_test:
         log.note("too few documents are held out to evaluate on; --held-out 0.1 holds out more")
     cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""

@@ -16,11 +16,11 @@ from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute
-from heedful.runs.folder import claim, give_back, reclaim
+from heedful.runs.folder import claim, give_back, is_complete, reclaim
 from heedful.runs.options import RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
-from heedful.train.distributed import World, may_restart, restarts
+from heedful.train.distributed import World, may_restart
 from heedful.train.log import Log
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
@@ -83,10 +83,12 @@ def goes_on(out: Path, ranks: World, *, resume: bool) -> bool:
     return ranks.share(resume)
 
 
-def is_over(out: Path, ranks: World) -> bool:
-    """Whether all was done when a process ended and torchrun started the run again."""
-    again = max(ranks.gather(restarts())) > 0  # torchrun counts on each machine for itself
-    return again and ranks.share((out / RUN_FILE).is_file() and (out / "model.safetensors").is_file())
+def is_over(out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World) -> bool:
+    """Whether a run that torchrun may start again has been completed already, which is said."""
+    over = ranks.share(may_restart() and is_complete(out, recipe, read))
+    if over:
+        Log(out, leads=ranks.leads).note(f"the run in {out} is complete")
+    return over
 
 
 @contextmanager
@@ -155,7 +157,8 @@ def run(
 def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: World, progress: Progress) -> None:
     """Say what is trained, and where; `shape` is the model in a few words."""
     parameters = sum(p.numel() for p in model.parameters())
-    where = compute.device.type if ranks.ranks == 1 else f"{ranks.ranks} processes ({compute.device.type})"
+    spread = ", each with a part of it" if ranks.sharded else ""
+    where = compute.device.type if ranks.ranks == 1 else f"{ranks.ranks} processes ({compute.device.type}){spread}"
     log.note(
         f"model: {shape}, {parameters / 1e6:.1f}M parameters, "
         f"on {where} in {str(compute.dtype).removeprefix('torch.')}"

@@ -84,7 +84,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
         compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
         compute.repeatable()
         require_alike(options, ranks)
-        if is_over(out, ranks):
+        if is_over(out, recipe, read_recipe, ranks):
             return {}
         options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
         if ranks.leads and not options.resume:

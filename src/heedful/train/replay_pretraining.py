@@ -161,7 +161,7 @@ class PretrainingReplay:
         return Rounded(
             full,
             _padded(full.offsets, sequences + 1, self.tokens),
-            _padded(batch.positions, words := _up(len(batch.positions), 16), 0),
+            _padded(batch.positions, words := _up(len(batch.positions), 8), 0),
             _padded(batch.labels, words, IGNORED),
             _padded(unrelated, sequences, IGNORED),
         )

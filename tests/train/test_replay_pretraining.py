@@ -14,6 +14,7 @@ from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
 from heedful.runs.device import choose
 from heedful.tasks.pretraining import pretraining_terms
+from heedful.tasks.term import Term
 from heedful.train.replay_pretraining import IGNORED, PretrainingReplay, _up, uncompiled
 
 pytestmark = [  # what the compiler does to tensors and functions that it looks at
@@ -136,30 +137,33 @@ def repeatable() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
+def gradients(model: BertForPretraining, terms: dict[str, Term]) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    torch.stack([term.loss for term in terms.values()]).sum().backward()
+    return {name: one.grad.detach().cpu().clone() for name, one in model.named_parameters() if one.grad is not None}
+
+
 @needs_gpu
 @pytest.mark.usefixtures("repeatable")
 @pytest.mark.parametrize("recording", [True, False])
 @pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
-def test_on_a_gpu_steps_are_those_of_full_precision_and_repeat(config: BertConfig, recording: bool):
-    exact = model_of(config, "cpu")
-    model = model_of(config, "cuda")
+def test_on_a_gpu_steps_are_as_exact_as_the_plain_path_and_repeat(config: BertConfig, recording: bool):
+    exact, plain, model = (model_of(config, device) for device in ("cpu", "cuda", "cuda"))
     replay = PretrainingReplay(model, TOKENS, LENGTH, torch.bfloat16, recording=recording)
     for seed in (0, 1, 0):
         batch = batch_of(seed=seed)
         expected = pretraining_terms(exact, batch, torch.device("cpu"))
-        exact.zero_grad()
-        sum(term.loss for term in expected.values()).backward()  # type: ignore[union-attr]
-        seen = []
-        for _ in range(2):
-            model.zero_grad()
-            found = replay.terms(batch)
-            assert found is not None
-            sum(term.loss for term in found.values()).backward()  # type: ignore[union-attr]
-            seen.append({name: one.grad.clone() for name, one in model.named_parameters()})  # type: ignore[union-attr]
-        for name, term in found.items():
-            assert float(term.loss.detach()) == pytest.approx(float(expected[name].loss.detach()), rel=2e-2)
-        for name, one in exact.named_parameters():
-            assert torch.equal(seen[0][name], seen[1][name]), name
-            if float(one.grad.norm()) > 1e-2:  # type: ignore[union-attr]
-                away = (seen[0][name].cpu() - one.grad).norm() / one.grad.norm()  # type: ignore[union-attr]
-                assert away < 0.1, name
+        with torch.autocast("cuda", torch.bfloat16), uncompiled():
+            usual = gradients(plain, pretraining_terms(plain, batch, torch.device("cuda")))
+        first, second = replay.terms(batch), None
+        assert first is not None
+        losses = {name: float(term.loss.detach()) for name, term in first.items()}
+        found = gradients(model, first)
+        second = replay.terms(batch)
+        assert second is not None
+        again = gradients(model, second)
+        assert losses == pytest.approx({name: float(one.loss.detach()) for name, one in expected.items()}, rel=2e-2)
+        for name, right in gradients(exact, expected).items():
+            assert torch.equal(found[name], again[name]), name
+            away, usually = ((one[name] - right).norm() / right.norm() for one in (found, usual))
+            assert away < 2 * usually + 0.03 or right.norm() < 1e-3, name

@@ -231,7 +231,8 @@ class PretrainRun(RunPart):
     """The run of a pretraining."""
 
     compile: bool = False
-    """On a GPU, compile the layers and record a step: some ten seconds at first, then every step is faster."""
+    """On a GPU, compile the layers and record a step: some ten seconds at first, then every step is faster. What
+    goes from layer to layer is then bf16 too."""
 
 
 @dataclass(frozen=True, kw_only=True)

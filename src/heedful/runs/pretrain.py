@@ -268,7 +268,7 @@ def terms_of(
         with compute.autocast():
             return pretraining_terms(model, batch, compute.device)
 
-    if compute.dtype is torch.float32 or ranks.sharded or not recipe.run.compile or not kernels.HAVE_TRITON:
+    if not recipe.run.compile or not _compiles(compute, ranks):
         return plain
     from heedful.train.replay_pretraining import PretrainingReplay, uncompiled
 
@@ -289,6 +289,10 @@ def terms_of(
         return found
 
     return fast
+
+
+def _compiles(compute: Compute, ranks: World) -> bool:
+    return compute.dtype is torch.bfloat16 and not ranks.sharded and kernels.HAVE_TRITON
 
 
 def _train(
@@ -355,8 +359,8 @@ def _train(
     if not opens_elsewhere(model):
         hint = "; with --no-nsp it would be a ModernBERT" if model.config.modern else ""
         log.note(f"transformers has no architecture that equals this model, so its folder opens here alone{hint}")
-    if recipe.run.compile and compute.device.type == "cpu":
-        log.warn("--compile is for GPUs; a CPU goes without")
+    if recipe.run.compile and not _compiles(compute, ranks):
+        log.warn("--compile needs a GPU with bf16, a C compiler and a model in one piece; this run goes without")
     if recipe.run.shard and ranks.ranks == 1:
         log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")
     if not can_test:

@@ -24,8 +24,10 @@ T = TypeVar("T")
 
 WAIT = timedelta(days=30)
 """For each other: the leading rank may prepare the text or evaluate meanwhile, however long that takes."""
-LOST = re.compile(r"(?i)connection (closed|reset|refused)|broken pipe|timed out|nccl|gloo")
+PEER = re.compile(r"(?i)connection (closed|reset|refused)|broken pipe")
 """What is said when a peer has gone."""
+LOST = re.compile(rf"{PEER.pattern}|timed out|nccl|gloo")
+"""The same, or another trouble with the connection, which is then quoted."""
 
 
 class World(NamedTuple):
@@ -132,8 +134,9 @@ def world(device: str) -> Iterator[World]:
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
             raise
+        why = "" if PEER.search(str(error)) else f" ({str(error).partition(chr(10))[0]})"
         raise UserError(
-            "another process of this run has ended; what it said tells why, and the checkpoints are intact"
+            f"another process of this run has ended{why}; what it said tells why, and the checkpoints are intact"
         ) from None
     finally:
         dist.destroy_process_group()

@@ -25,7 +25,7 @@ from heedful.data import shards as prepared
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
-from heedful.models.bert import SIZES
+from heedful.models.bert import SIZES, BertConfig
 from heedful.runs.device import choose
 from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
 from heedful.runs.pretrain import build, optimizer_for, terms_of
@@ -157,7 +157,7 @@ def measured(
     waiting = waited / (time.perf_counter() - began)
     speed = statistics.median(speeds)
     looked = sum(squares for _, squares in seen) / sum(count for count, _ in seen)
-    work = flops_a_token(build(recipe, found.tokenizer).config, looked, MASKED)
+    work = flops_a_token(BertConfig.of_size(size, vocab_size=found.tokenizer.vocab_size), looked, MASKED)
     memory = torch.cuda.max_memory_allocated() / 2**30
     return Measured(speed, speed * work / ceiling, memory, waiting, warming)
 

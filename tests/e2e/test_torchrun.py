@@ -200,6 +200,19 @@ def test_in_parts_or_whole_the_losses_are_the_same(home: Path, start: Started):
     assert_close(home / "whole", home / "alone", 1e-6)
 
 
+def test_in_parts_muon_makes_the_same_steps_and_goes_on_with_its_memory(home: Path, start: Started):
+    muon = (*NO_DROPOUT, "--optimizer", "muon")
+    start.well(*[pretrain(home, "muon", *muon)] * 2)
+    command = pretrain(home, "muon-parts", *muon, "--shard")
+    ends = start(command, command, patch='at(pretrain, "pretraining_terms", rank=0, call=6)')
+    assert ends[0].code == -signal.SIGKILL
+    assert "resuming at step 4" in start.well(*[resume(home, "muon-parts")] * 2)
+    left, right = (safetensors.torch.load_file(home / out / "model.safetensors") for out in ("muon", "muon-parts"))
+    for name, tensor in left.items():
+        if not name.endswith("key.bias"):
+            torch.testing.assert_close(right[name], tensor, rtol=0, atol=1e-5, msg=name)
+
+
 KILLS = {
     "in the fourth step": ('at(pretrain, "pretraining_terms", rank=1, call=4)', 0),
     "when one has written its part": ('at(sharding, "file_digest", rank=1, match="00000004")', 2),

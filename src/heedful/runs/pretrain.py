@@ -64,8 +64,6 @@ def pretrain(options: PretrainOptions) -> Metrics:
     make_plan(recipe)  # what is wrong with it is said now, and not after an hour of preparation
     check_undecided(recipe)
     check_length(recipe)
-    if recipe.run.shard and recipe.optimizer.name != "adamw":
-        raise UserError(f"--shard spreads the state of adamw alone; leave out --optimizer {recipe.optimizer.name}")
     if recipe.run.tensorboard:
         summary_writer()  # likewise
     with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:

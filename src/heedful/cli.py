@@ -103,4 +103,9 @@ def _os_trouble(error: OSError) -> str:
 
 def _fail(message: str, code: int) -> NoReturn:
     warn(message)
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        # Threads that still wait for a process that has gone would abort this one on its way out, with another code.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)

@@ -127,23 +127,27 @@ class Side:
 
     @classmethod
     def peer(cls, recipe: Recipe, shards: Shards) -> "Side":
-        layers, dim, heads = SIZES[recipe.model.size or "small"]
-        config = transformers.BertConfig(
-            vocab_size=shards.tokenizer.vocab_size,
-            num_hidden_layers=layers,
-            hidden_size=dim,
-            num_attention_heads=heads,
-            intermediate_size=4 * dim,
-            hidden_dropout_prob=recipe.model.dropout or 0.0,
-            attention_probs_dropout_prob=recipe.model.attention_dropout or 0.0,
-        )
-        model = transformers.BertForPreTraining(config).train()
+        model = transformers.BertForPreTraining(peer_config(recipe, shards)).train()
         batches = _batches(recipe, shards)
 
         def loss(batch: PretrainingBatch) -> torch.Tensor:
             return model(**padded(batch)).loss
 
         return cls(partial(_step, model, _optimizer(model), loss, batches))
+
+
+def peer_config(recipe: Recipe, shards: Shards) -> transformers.BertConfig:
+    """The same model, as transformers is told of it."""
+    layers, dim, heads = SIZES[recipe.model.size or "small"]
+    return transformers.BertConfig(
+        vocab_size=shards.tokenizer.vocab_size,
+        num_hidden_layers=layers,
+        hidden_size=dim,
+        num_attention_heads=heads,
+        intermediate_size=4 * dim,
+        hidden_dropout_prob=recipe.model.dropout or 0.0,
+        attention_probs_dropout_prob=recipe.model.attention_dropout or 0.0,
+    )
 
 
 def padded(batch: PretrainingBatch) -> dict[str, torch.Tensor]:

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 import transformers
 
-from bench.pretrain import padded
+from bench.pretrain import padded, peer_config
 from heedful.data import shards as prepared
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
-from heedful.models.bert import SIZES, BertConfig
+from heedful.models.bert import BertConfig
 from heedful.runs.device import choose
 from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
 from heedful.runs.pretrain import build, optimizer_for, terms_of
@@ -196,16 +196,7 @@ def ours(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> 
 def peer(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> Side:
     """`BertForPreTraining` as it comes."""
     del sampler
-    layers, dim, heads = SIZES[recipe.model.size or "base"]
-    config = transformers.BertConfig(
-        vocab_size=found.tokenizer.vocab_size,
-        num_hidden_layers=layers,
-        hidden_size=dim,
-        num_attention_heads=heads,
-        intermediate_size=4 * dim,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
+    config = peer_config(recipe, found)
     model = transformers.BertForPreTraining._from_config(config, attn_implementation="sdpa")
     model = model.to(DEVICE).train()  # pyrefly: ignore
     parameters = list(model.parameters())

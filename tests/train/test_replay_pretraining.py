@@ -13,9 +13,9 @@ from torch.testing import assert_close
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
 from heedful.runs.device import choose
-from heedful.tasks.pretraining import pretraining_terms
+from heedful.tasks.pretraining import IGNORED, pretraining_terms
 from heedful.tasks.term import Term
-from heedful.train.replay_pretraining import IGNORED, PretrainingReplay, _up, uncompiled
+from heedful.train.replay_pretraining import PretrainingReplay, _up, uncompiled
 
 pytestmark = [  # what the compiler does to tensors and functions that it looks at
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),

@@ -6,7 +6,6 @@ other engine, which gives the same arrays.
 Shapes: T tokens of an input, C outputs, D width.
 """
 
-import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from heedful.models.heads import BertForTask, Head
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.kernels import HALF
 from heedful.nn.layout import Packed
+from heedful.predict.packed import twin_of
 from heedful.tasks.scoring import layout, on_device
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
@@ -182,8 +182,7 @@ class Launched(NamedTuple):
 
 def joined(model: Model) -> Model:
     """The same model as its weights are now: query, key and value are one matrix, everything else is shared."""
-    shared = [*model.parameters(), *model.buffers()]
-    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+    twin = twin_of(model)
     for module in twin.modules():
         if isinstance(module, MultiHeadAttention):
             module.join()

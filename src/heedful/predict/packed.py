@@ -10,6 +10,7 @@ Shapes: N rows, I inputs, O outputs.
 """
 
 import copy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from heedful.models.transformer import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.layers import DecoderLayer
 
+M = TypeVar("M", bound=nn.Module)
 ROWS = 16
 """For how many rows the layout is chosen: a few sentences with their beams."""
 
@@ -35,10 +37,15 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
+def twin_of(model: M) -> M:
+    """A model that shares its tensors with this one, and can be given others without this one's noticing."""
+    shared = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+
+
 def packed(model: Transformer) -> Transformer:
     """The same model for steps, as its weights are now; all but the decoder's matrices are shared."""
-    shared = [*model.parameters(), *model.buffers()]
-    twin = copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+    twin = twin_of(model)
     for layer in twin.decoder:
         assert isinstance(layer, DecoderLayer)
         layer.attention.join()

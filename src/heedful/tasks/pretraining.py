@@ -15,6 +15,9 @@ from heedful.nn.layout import Packed
 from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
 
+IGNORED = -100
+"""The label of what is not asked."""
+
 
 def pretraining_counts(batch: PretrainingBatch) -> dict[str, int]:
     """How many predictions the batch asks for, known before any is made."""
@@ -35,6 +38,11 @@ def pretraining_terms(model: BertForPretraining, batch: PretrainingBatch, device
 
 
 def _term(logits: Tensor, labels: Tensor) -> Term:
+    return Term(*judged(logits, labels), len(labels))
+
+
+def judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of the losses, and how many are right: (M, V), (M,). What is labelled IGNORED counts for neither."""
     logits = logits.float()
     correct = (logits.detach().argmax(-1) == labels).sum()
-    return Term(F.cross_entropy(logits, labels, reduction="sum"), correct, len(labels))
+    return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED), correct

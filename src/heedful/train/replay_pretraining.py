@@ -10,24 +10,22 @@ Shapes: B sequences, N tokens, M masked tokens, D width.
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch import _dynamo as dynamo
 
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertForPretraining
 from heedful.nn.layout import Packed
+from heedful.tasks.pretraining import IGNORED, judged
 from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
 from heedful.train.replay import record
 
-IGNORED = -100
-"""The label of what is not asked."""
 SHAPES = 64
 """The most that a layer is compiled for. The compiler's own limit, 8, is soon reached where batches are small and
 sequences of all lengths, and would end the run."""
@@ -73,19 +71,13 @@ class _Layers(nn.Module):
                 starts = offsets[:-1].clamp(max=len(hidden) - 1)
                 pooled = model.bert.pool(hidden, layout._replace(offsets=torch.cat([starts, offsets[-1:]])))
                 assert pooled is not None
-                terms += _found(model.nsp(pooled), unrelated)
+                terms += judged(model.nsp(pooled), unrelated)
         return terms
 
 
 def _words(model: BertForPretraining, hidden: Tensor, positions: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """What the head for words says at the masked positions: the sum of losses, and how many it has right."""
-    return _found(model.words(hidden, positions), labels)
-
-
-def _found(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    logits = logits.float()
-    loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
-    return loss, (logits.detach().argmax(-1) == labels).sum()
+    return judged(model.words(hidden, positions), labels)
 
 
 class PretrainingReplay:
@@ -131,10 +123,8 @@ class PretrainingReplay:
         ids, segments = on_device(rounded.batch.ids, self.device), None
         if batch.unrelated is not None:
             segments = on_device(rounded.batch.segments, self.device)
-        with warnings.catch_warnings():
-            if shape not in self.recorded:
-                # Before anything is embedded: its table may be a part of the recording too.
-                warnings.simplefilter("ignore")  # the compiler warns of its own doings
+        with nullcontext() if shape in self.recorded else _quiet():
+            if shape not in self.recorded:  # before anything is embedded: its table may be a part of the recording
                 self.recorded[shape] = self._prepared((offsets, layout.slots, positions, labels, unrelated))
             x = self.model.bert.embeddings(ids, segments, layout)
             found = self.recorded[shape](x, offsets, layout.slots, positions, labels, unrelated)
@@ -165,6 +155,14 @@ class PretrainingReplay:
             _padded(batch.labels, words, IGNORED),
             _padded(unrelated, sequences, IGNORED),
         )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The compiler warns of its own doings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

@@ -6,8 +6,9 @@ prepares its dev set once.
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from heedful.data.flaws import Flaw
@@ -61,15 +62,17 @@ def answers(
     """
     waiting = iter(items)
     chunks = iter(lambda: list(itertools.islice(waiting, chunk)), [])
-    for one in _ahead(reader, chunks) if ahead else (_answered(reader, taken) for taken in chunks):
-        ready, found = iter(one.prepared), iter(one.found)
-        for item in one.taken:
-            if isinstance(item, Flaw):
-                yield item
-                continue
-            read = next(ready)
-            yield read if isinstance(read, Flaw) else (item, next(found))
-        del one, ready, found  # or they would still be there while the next are made
+    each = _ahead(reader, chunks) if ahead else (_answered(reader, taken) for taken in chunks)
+    with closing(each):  # its threads end with the answers, not when Python gets to it
+        for one in each:
+            ready, found = iter(one.prepared), iter(one.found)
+            for item in one.taken:
+                if isinstance(item, Flaw):
+                    yield item
+                    continue
+                read = next(ready)
+                yield read if isinstance(read, Flaw) else (item, next(found))
+            del one, ready, found  # or they would still be there while the next are made
 
 
 class _Answered(NamedTuple, Generic[Example, Prepared, Answer]):
@@ -89,7 +92,7 @@ def _answered(
 
 def _ahead(
     reader: Reader[Example, Prepared, Answer], chunks: Iterator[list[Example | Flaw]]
-) -> Iterator[_Answered[Example, Prepared, Answer]]:
+) -> Generator[_Answered[Example, Prepared, Answer], None, None]:
     """The chunks with their answers, in order; what goes wrong with one is raised in its turn.
 
     One thread takes them from their source. Several do the rest, each with a chunk of its own, so that the GPU, the

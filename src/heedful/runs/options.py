@@ -230,9 +230,9 @@ class RunPart(MachinePart):
 class PretrainRun(RunPart):
     """The run of a pretraining."""
 
-    compile: bool = False
-    """On a GPU, compile the layers and record a step: some ten seconds at first, then every step is faster. What
-    goes from layer to layer is then bf16 too."""
+    compile: bool = True
+    """On a GPU with bf16, compile the layers and record a step: some ten seconds at first, then every step is faster.
+    What goes from layer to layer is then bf16 too."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -357,8 +357,8 @@ def _train(
     if not opens_elsewhere(model):
         hint = "; with --no-nsp it would be a ModernBERT" if model.config.modern else ""
         log.note(f"transformers has no architecture that equals this model, so its folder opens here alone{hint}")
-    if recipe.run.compile and not _compiles(compute, ranks):
-        log.warn("--compile needs a GPU with bf16, a C compiler and a model in one piece; this run goes without")
+    if recipe.run.compile and compute.dtype is torch.bfloat16 and not _compiles(compute, ranks):
+        log.note("layers are not compiled: that needs a model in one piece, Triton and a C compiler (gcc or clang)")
     if recipe.run.shard and ranks.ranks == 1:
         log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")
     if not can_test:

@@ -60,8 +60,11 @@ class Muon(torch.optim.Optimizer):
             if "momentum" not in self.state[parameter]:
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter)
         memory = [self.state[parameter]["momentum"] for parameter in parameters]
-        torch._foreach_lerp_(memory, gradients, 1 - momentum)
-        ahead = torch._foreach_lerp(gradients, memory, momentum)  # as Nesterov: where the momentum leads
+        # Products and sums, for matrices in pieces have no interpolation in every torch.
+        torch._foreach_mul_(memory, momentum)
+        torch._foreach_add_(memory, gradients, alpha=1 - momentum)
+        ahead = torch._foreach_mul(gradients, 1 - momentum)
+        torch._foreach_add_(ahead, memory, alpha=momentum)  # as Nesterov: where the momentum leads
         torch._foreach_mul_(parameters, 1 - lr * decay)
         for places in _alike(parameters):
             shape = parameters[places[0]].shape

@@ -55,7 +55,8 @@ class _Layers(nn.Module):
         self.model = [model]  # in a list, so that its embeddings are not among the recorded parameters
         self.length = length
         self.dtype = dtype
-        self.words = torch.compile(_words, dynamic=False, **options)
+        # One compilation for any number of masked words, which changes with the masking rate.
+        self.words = torch.compile(_words, dynamic=True, **options)
 
     def forward(
         self, x: Tensor, offsets: Tensor, slots: Tensor, positions: Tensor, labels: Tensor, unrelated: Tensor

@@ -1,11 +1,14 @@
 """Where to compute, and in what precision: what this machine can do without harm."""
 
 import os
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
+from torch import nn
 
 from heedful.errors import UserError
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Compute(NamedTuple):
@@ -17,6 +20,17 @@ class Compute(NamedTuple):
     def autocast(self) -> torch.autocast:
         """Runs matrix products in the chosen type; does nothing for fp32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype is not torch.float32)
+
+    def holding(self, model: Model) -> Model:
+        """The model, moved to the device."""
+        try:
+            return model.to(self.device)
+        except torch.OutOfMemoryError:
+            parameters = sum(parameter.numel() for parameter in model.parameters())
+            raise UserError(
+                f"the GPU has no room for the model's {parameters / 1e6:.1f}M parameters; "
+                "end what else uses it (nvidia-smi names it), or take a smaller model"
+            ) from None
 
     def repeatable(self) -> None:
         """Have a GPU add in the same order every time, as a CPU does, for runs that are equal to the bit."""

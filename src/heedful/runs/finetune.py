@@ -87,7 +87,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
 
 def _judge(material: Material, out: Path, compute: Compute, log: Log) -> Judge:
     """The model to train, in the hands of who evaluates it; its tokenizer is saved."""
-    model = build(material.recipe, material.head, material.scaling, log.note).to(compute.device)
+    model = compute.holding(build(material.recipe, material.head, material.scaling, log.note))
     judge = Judge(model, material)
     make_plan(material.recipe, 1)  # said now, if it can't be made
     if log.leads:

@@ -79,7 +79,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
         with taken(out, recipe, read_recipe, ranks, resume=options.resume):
             shards = _shards(options, ranks)
             recipe = with_size(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
-            model = build(recipe, shards.tokenizer).to(compute.device)
+            model = compute.holding(build(recipe, shards.tokenizer))
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)

@@ -119,7 +119,7 @@ def _judge(
     recipe: TranslatorRecipe, material: TranslatorMaterial, out: Path, compute: Compute, log: Log
 ) -> TranslatorJudge:
     """The model to train, in the hands of who evaluates it; its vocabularies are saved."""
-    model = build(recipe, material).to(compute.device)
+    model = compute.holding(build(recipe, material))
     judge = TranslatorJudge(model, material, recipe)
     if log.leads:
         if material.target is not material.source:

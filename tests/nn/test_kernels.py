@@ -11,10 +11,11 @@ from torch import Tensor
 
 from heedful.nn import kernels
 from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import EncoderLayer, FeedForward
 from heedful.nn.layout import Packed
 from heedful.nn.norm import Norm
-from heedful.nn.positions import rotary
+from heedful.nn.positions import Rotation, rotary, rotate
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 LENGTHS = [5, 37, 1, 64, 0, 23]
@@ -99,8 +100,11 @@ def offsets_of(lengths: list[int]) -> Tensor:
     return torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
 
 
-def reference(qkv: Tensor, lengths: list[int]) -> Tensor:
+def reference(qkv: Tensor, lengths: list[int], rotation: Rotation | None = None) -> Tensor:
     out, start = [], 0
+    if rotation is not None:
+        query, key, value = qkv.float().unbind(1)
+        qkv = torch.stack([rotate(query, rotation), rotate(key, rotation), value], 1)
     qkv = qkv.double()
     for length in lengths:
         query, key, value = (part.transpose(0, 1) for part in qkv[start : start + length].unbind(1))
@@ -116,17 +120,21 @@ def away(found: Tensor, expected: Tensor) -> float:
 
 
 @needs_gpu
+@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("heads", "width", "longest"), [(3, 16, 64), (2, 32, 100), (12, 64, 128), (5, 128, 64)])
-def test_short_attention_and_its_gradients(heads: int, width: int, longest: int, dtype: torch.dtype):
+@pytest.mark.parametrize(("heads", "width", "longest"), [(2, 32, 100), (12, 64, 128), (5, 128, 64)])
+def test_short_attention_and_its_gradients(heads: int, width: int, longest: int, dtype: torch.dtype, turned: bool):
     from heedful.nn.short_attention import short_attention
 
     torch.manual_seed(heads)
     lengths = [*LENGTHS, longest]
     qkv = torch.randn(sum(lengths), 3, heads, width, device="cuda", dtype=dtype).requires_grad_()
     offsets = offsets_of(lengths)
-    found = short_attention(qkv, offsets, longest, 0.0, offsets)
-    expected = reference(qkv, lengths)
+    places = torch.cat([torch.arange(length, device="cuda") for length in lengths])
+    rotation = rotary(places, width, 10000.0) if turned else None
+    turns = [part.squeeze(1) for part in rotation or ()]
+    found = short_attention(qkv, offsets, longest, 0.0, None, *turns)
+    expected = reference(qkv, lengths, rotation)
     tolerance = 1e-2 if dtype is torch.bfloat16 else 2e-3
     assert away(found, expected) < tolerance
     gradient = torch.randn_like(found)
@@ -178,11 +186,51 @@ def test_gelu_with_a_bias_and_its_gradients(dtype: torch.dtype):
 
 
 @needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (301, 517), (37, 1344), (5, 2048)])
+def test_gelu_with_a_gate_and_its_gradients(rows: int, columns: int, dtype: torch.dtype):
+    from heedful.nn.gated_gelu import gated_gelu
+
+    torch.manual_seed(6)
+    x = (3 * torch.randn(rows, 2 * columns, device="cuda")).to(dtype).requires_grad_()
+    found = gated_gelu(x)
+    left, right = x.double().chunk(2, -1)
+    expected = F.gelu(left) * right
+    tolerance = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 5e-3}[dtype]
+    assert away(found, expected) < tolerance
+    gradient = torch.randn_like(found)
+    (one,) = torch.autograd.grad(found, x, gradient)
+    (other,) = torch.autograd.grad(expected, x, gradient.double())
+    assert away(one, other) < tolerance
+
+
+@needs_gpu
+def test_rows_of_small_tables_have_the_gradients_that_they_have_in_full_precision():
+    torch.manual_seed(7)
+    embeddings = InputEmbedding(11, 32, 64, 2, 0.0, 1e-12).cuda()
+    layout = Packed.from_offsets(offsets_of(LENGTHS), 64, sum(LENGTHS))
+    ids, segments = torch.randint(11, (sum(LENGTHS),)).cuda(), torch.randint(2, (sum(LENGTHS),)).cuda()
+    given = torch.randn(sum(LENGTHS), 32, device="cuda")
+
+    def run() -> list[Tensor]:
+        found = embeddings(ids, segments, layout)
+        return [found, *torch.autograd.grad(found, [*embeddings.parameters()], given)]
+
+    expected = run()
+    with torch.autocast("cuda", torch.bfloat16):
+        found = run()
+    for one, other in zip(found, expected, strict=True):
+        assert away(one, other) < 5e-3
+
+
+@needs_gpu
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
-def test_modules_that_use_them_give_what_they_give_in_full_precision(bias: bool, turned: bool):
+@pytest.mark.parametrize("gated", [False, True])
+def test_modules_that_use_them_give_what_they_give_in_full_precision(bias: bool, turned: bool, gated: bool):
     torch.manual_seed(2)
-    attention, inner = MultiHeadAttention(64, 2, bias=bias).cuda(), FeedForward(64, 101, "gelu", bias=bias).cuda()
+    attention = MultiHeadAttention(64, 2, bias=bias).cuda()
+    inner = FeedForward(64, 101, "gelu", bias=bias, gated=gated).cuda()
     offsets = offsets_of(LENGTHS)
     layout = Packed.from_offsets(offsets, 64, sum(LENGTHS))
     x = torch.randn(sum(LENGTHS), 64, device="cuda")

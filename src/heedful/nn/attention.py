@@ -145,12 +145,10 @@ class MultiHeadAttention(nn.Module):
         from heedful.nn.short_attention import short_attention  # needs Triton
 
         qkv = F.linear(x, *self._together()).unflatten(-1, (3, self.heads, -1))  # (N, 3, H, K)
-        if rotation is not None:
-            turned = rotate(qkv[:, :2], Rotation(*(part[:, None] for part in rotation)))
-            qkv = torch.cat([turned, qkv[:, 2:]], 1)
+        turns = [] if rotation is None else [part.squeeze(1) for part in rotation]  # (N, K / 2)
         dropout = self.dropout if self.training else 0.0
-        seed = torch.randint(2**31 - 1, (1,), device=x.device) if dropout else layout.offsets
-        return short_attention(qkv, layout.offsets, layout.longest, dropout, seed)
+        seed = torch.randint(2**31 - 1, (1,), device=x.device) if dropout else None
+        return short_attention(qkv, layout.offsets, layout.longest, dropout, seed, *turns)
 
     def _together(self) -> tuple[Tensor, Tensor | None]:
         """Query, key and value as one matrix (3D, D), and their biases (3D,)."""

@@ -2,7 +2,8 @@
 
 GELU(x) = x · Φ(x), exactly, not by tanh (Hendrycks and Gimpel 2016). Φ comes from the exponential function that its
 derivative needs anyway (Abramowitz and Stegun 1964, formula 7.1.26, off by 1.5e-7 at most): a library's error
-function takes so many operations that the kernel waits for arithmetic instead of memory.
+function takes so many operations that the kernel waits for arithmetic instead of memory. For the same reason there is
+no division, which takes six where a root's inverse takes one.
 
 Shapes: N rows, D columns.
 """
@@ -21,10 +22,11 @@ STRIDE = 8
 
 
 @triton.jit
-def _phi(x):
+def phi(x):
     """The normal distribution's Φ(x), and exp(-x²/2)."""
     bell = tl.exp2(x * x * -0.7213475204444817)  # log₂(e) / 2
-    t = 1.0 / (1.0 + 0.23164189 * tl.abs(x))  # 0.3275911 / √2
+    root = tl.rsqrt(1.0 + 0.23164189 * tl.abs(x))  # 0.3275911 / √2
+    t = root * root
     tail = 0.530702715 * t - 0.726576014  # half of the formula's numbers
     tail = (tail * t + 0.710706871) * t - 0.142248368
     tail = (tail * t + 0.127414796) * t * bell
@@ -41,7 +43,7 @@ def _forward(x, bias, out, rows, columns, height: tl.constexpr, stride: tl.const
         inside = (row < rows)[:, None] & within[None, :]
         place = row[:, None] * columns + column[None, :]
         value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added[None, :]
-        share, _ = _phi(value)
+        share, _ = phi(value)
         tl.store(out + place, (value * share).to(out.dtype.element_ty), mask=inside)
 
 
@@ -57,7 +59,7 @@ def _backward(gradient, x, bias, out, sums, rows, columns, height: tl.constexpr,
         inside = (row < rows)[:, None] & within[None, :]
         place = row[:, None] * columns + column[None, :]
         value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added[None, :]
-        share, bell = _phi(value)
+        share, bell = phi(value)
         slope = share + value * bell * 0.3989422804014327  # 1 / √(2π)
         found = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32) * slope
         tl.store(out + place, found.to(out.dtype.element_ty), mask=inside)

@@ -14,8 +14,8 @@ HAVE_TRITON = find_spec("triton") is not None and bool(
 """Triton needs a C compiler to start what it made."""
 LONGEST = 128
 """The longest sequence of `nn/short_attention.py`, whose weights must find room on the chip."""
-WIDTHS = (16, 32, 64, 128)
-"""Of its heads."""
+WIDTHS = (32, 64, 128)
+"""Of its heads: the halves of a narrower one are too small for matrix units."""
 
 
 def half(x: Tensor) -> bool:

@@ -43,11 +43,16 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
+        own_kernel = self.activation is F.gelu and kernels.half(x)  # they need Triton
+        if self.gated and own_kernel:
+            from heedful.nn.gated_gelu import gated_gelu
+
+            return self.outer(gated_gelu(self.inner(x).flatten(0, -2)).unflatten(0, x.shape[:-1]))
         if self.gated:
             inner, gate = self.inner(x).chunk(2, -1)
             return self.outer(self.activation(inner) * gate)
-        if self.activation is F.gelu and self.inner.bias is not None and kernels.half(x):
-            from heedful.nn.bias_gelu import bias_gelu  # needs Triton
+        if own_kernel and self.inner.bias is not None:
+            from heedful.nn.bias_gelu import bias_gelu
 
             inner = F.linear(x, self.inner.weight)
             return self.outer(bias_gelu(inner.flatten(0, -2), self.inner.bias).view_as(inner))

@@ -2,8 +2,9 @@
 
 Everything between reading queries, keys and values and writing their mix stays on the chip; the backward pass
 computes the weights again. General kernels for ragged batches are made for long sequences: with short ones they take
-twice as long, and three gradients apart would have to be joined again for the product that follows. Programs write to
-places of their own, so the result is the same every time.
+twice as long, and three gradients apart would have to be joined again for the product that follows. Rotary positions
+are a part of it: queries and keys are read by halves, turned, and multiplied by halves. Programs write to places of
+their own, so the result is the same every time.
 
 Shapes: N packed tokens, B sequences, H heads, K width of a head, T sequence length rounded up.
 """
@@ -19,10 +20,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _weights(query, key, inside, scale):
+def _weights(products, inside, scale):
     """softmax(QKᵀ · scale) over the columns inside: (T, T)."""
-    scores = tl.dot(query, tl.trans(key)) * (scale * LOG2_E)
-    scores = tl.where(inside[None, :], scores, float("-inf"))
+    scores = tl.where(inside[None, :], products * (scale * LOG2_E), float("-inf"))
     powers = tl.exp2(scores - tl.max(scores, 1)[:, None])
     return powers / tl.sum(powers, 1)[:, None]
 
@@ -42,8 +42,25 @@ def _kept(seed, start, rows, head, dropout, heads: tl.constexpr, width: tl.const
 
 
 @triton.jit
-def _forward(qkv, offsets, seed, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr, width: tl.constexpr,
-             drops: tl.constexpr):  # fmt: skip
+def _turned(place, cos, sin, inside, half: tl.constexpr):
+    """The halves of queries or keys as their positions turn them: twice (T, K / 2)."""
+    left = tl.load(place, mask=inside[:, None], other=0.0)
+    right = tl.load(place + half, mask=inside[:, None], other=0.0)
+    one = left.to(tl.float32) * cos - right.to(tl.float32) * sin
+    other = right.to(tl.float32) * cos + left.to(tl.float32) * sin
+    return one.to(left.dtype), other.to(left.dtype)
+
+
+@triton.jit
+def _store_back(place, left, right, cos, sin, inside, half: tl.constexpr):
+    """Write gradients of turned halves as those of what was turned."""
+    tl.store(place, (left * cos + right * sin).to(place.dtype.element_ty), mask=inside[:, None])
+    tl.store(place + half, (right * cos - left * sin).to(place.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit
+def _forward(qkv, offsets, cos, sin, seed, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
+             width: tl.constexpr, drops: tl.constexpr, turns: tl.constexpr):  # fmt: skip
     sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     start = tl.load(offsets + sequence)
     length = tl.load(offsets + sequence + 1) - start
@@ -51,10 +68,21 @@ def _forward(qkv, offsets, seed, out, scale, dropout, heads: tl.constexpr, size:
     inside = rows < length
     lines = (start + rows).to(tl.int64)[:, None] * heads
     place = qkv + (3 * lines + head) * size + columns[None, :]
-    query = tl.load(place, mask=inside[:, None], other=0.0)
-    key = tl.load(place + heads * size, mask=inside[:, None], other=0.0)
     value = tl.load(place + 2 * heads * size, mask=inside[:, None], other=0.0)
-    weights = _weights(query, key, inside, scale)
+    if turns:
+        half: tl.constexpr = size // 2
+        few = tl.arange(0, half)[None, :]
+        angle = (start + rows).to(tl.int64)[:, None] * half + few
+        by, aside = tl.load(cos + angle, mask=inside[:, None]), tl.load(sin + angle, mask=inside[:, None])
+        place = qkv + (3 * lines + head) * size + few
+        left, right = _turned(place, by, aside, inside, half)
+        key_left, key_right = _turned(place + heads * size, by, aside, inside, half)
+        products = tl.dot(right, tl.trans(key_right), tl.dot(left, tl.trans(key_left)))
+    else:
+        query = tl.load(place, mask=inside[:, None], other=0.0)
+        key = tl.load(place + heads * size, mask=inside[:, None], other=0.0)
+        products = tl.dot(query, tl.trans(key))
+    weights = _weights(products, inside, scale)
     if drops:
         weights = tl.where(_kept(seed, start, rows, head, dropout, heads, width), weights / (1.0 - dropout), 0.0)
     mixed = tl.dot(weights.to(value.dtype), value)
@@ -62,8 +90,8 @@ def _forward(qkv, offsets, seed, out, scale, dropout, heads: tl.constexpr, size:
 
 
 @triton.jit
-def _backward(qkv, offsets, seed, gradient, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
-              width: tl.constexpr, drops: tl.constexpr):  # fmt: skip
+def _backward(qkv, offsets, cos, sin, seed, gradient, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
+              width: tl.constexpr, drops: tl.constexpr, turns: tl.constexpr):  # fmt: skip
     sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     start = tl.load(offsets + sequence)
     length = tl.load(offsets + sequence + 1) - start
@@ -71,12 +99,23 @@ def _backward(qkv, offsets, seed, gradient, out, scale, dropout, heads: tl.const
     inside = rows < length
     lines = (start + rows).to(tl.int64)[:, None] * heads
     shift = (3 * lines + head) * size + columns[None, :]
-    query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
-    key = tl.load(qkv + shift + heads * size, mask=inside[:, None], other=0.0)
     value = tl.load(qkv + shift + 2 * heads * size, mask=inside[:, None], other=0.0)
     of_mixed = tl.load(gradient + (lines + head) * size + columns[None, :], mask=inside[:, None], other=0.0)
+    half: tl.constexpr = size // 2
+    few = tl.arange(0, half)[None, :]
+    angle = (start + rows).to(tl.int64)[:, None] * half + few
+    halves = (3 * lines + head) * size + few
+    if turns:
+        by, aside = tl.load(cos + angle, mask=inside[:, None]), tl.load(sin + angle, mask=inside[:, None])
+        left, right = _turned(qkv + halves, by, aside, inside, half)
+        key_left, key_right = _turned(qkv + halves + heads * size, by, aside, inside, half)
+        products = tl.dot(right, tl.trans(key_right), tl.dot(left, tl.trans(key_left)))
+    else:
+        query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
+        key = tl.load(qkv + shift + heads * size, mask=inside[:, None], other=0.0)
+        products = tl.dot(query, tl.trans(key))
 
-    weights = _weights(query, key, inside, scale)
+    weights = _weights(products, inside, scale)
     of_weights = tl.dot(of_mixed, tl.trans(value))
     used = weights
     if drops:
@@ -87,35 +126,58 @@ def _backward(qkv, offsets, seed, gradient, out, scale, dropout, heads: tl.const
     tl.store(out + shift + 2 * heads * size, of_value.to(value.dtype), mask=inside[:, None])
     of_scores = weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * scale
     of_scores = of_scores.to(value.dtype)
-    tl.store(out + shift, tl.dot(of_scores, key).to(value.dtype), mask=inside[:, None])
-    of_key = tl.dot(tl.trans(of_scores), query)
-    tl.store(out + shift + heads * size, of_key.to(value.dtype), mask=inside[:, None])
+    if turns:
+        of_left, of_right = tl.dot(of_scores, key_left), tl.dot(of_scores, key_right)
+        _store_back(out + halves, of_left, of_right, by, aside, inside, half)
+        of_left, of_right = tl.dot(tl.trans(of_scores), left), tl.dot(tl.trans(of_scores), right)
+        _store_back(out + halves + heads * size, of_left, of_right, by, aside, inside, half)
+    else:
+        tl.store(out + shift, tl.dot(of_scores, key).to(value.dtype), mask=inside[:, None])
+        of_key = tl.dot(tl.trans(of_scores), query)
+        tl.store(out + shift + heads * size, of_key.to(value.dtype), mask=inside[:, None])
 
 
 @torch.library.custom_op("heedful::short_attention", mutates_args=())
-def short_attention(qkv: Tensor, offsets: Tensor, longest: int, dropout: float, seed: Tensor) -> Tensor:
+def short_attention(
+    qkv: Tensor,
+    offsets: Tensor,
+    longest: int,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+) -> Tensor:
     """Each token's mix of its sequence: queries, keys and values (N, 3, H, K) -> (N, H, K).
 
     Sequences start at the offsets (B + 1,) and have at most `longest` tokens. The seed (1,) decides what is dropped.
+    With cosines and sines (N, K / 2) in single precision, queries and keys are turned by them.
     """
     tokens, _, heads, size = qkv.shape
     out = qkv.new_empty(tokens, heads, size)
     _forward[(heads * (len(offsets) - 1),)](
-        qkv, offsets, seed, out, size**-0.5, dropout, heads, size, _rounded(longest), dropout > 0, num_warps=8
+        qkv, offsets, cos, sin, seed, out, size**-0.5, dropout, heads, size, _rounded(longest), dropout > 0,
+        cos is not None, num_warps=8,
     )  # fmt: skip
     return out
 
 
 @torch.library.custom_op("heedful::short_attention_backward", mutates_args=())
 def short_attention_backward(
-    gradient: Tensor, qkv: Tensor, offsets: Tensor, longest: int, dropout: float, seed: Tensor
+    gradient: Tensor,
+    qkv: Tensor,
+    offsets: Tensor,
+    longest: int,
+    dropout: float,
+    seed: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
 ) -> Tensor:
     """The gradient of queries, keys and values, (N, 3, H, K), from that of the mix."""
     _, _, heads, size = qkv.shape
     out = torch.empty_like(qkv)
     _backward[(heads * (len(offsets) - 1),)](
-        qkv, offsets, seed, gradient.contiguous(), out, size**-0.5, dropout, heads, size, _rounded(longest),
-        dropout > 0, num_warps=8,
+        qkv, offsets, cos, sin, seed, gradient.contiguous(), out, size**-0.5, dropout, heads, size, _rounded(longest),
+        dropout > 0, cos is not None, num_warps=8,
     )  # fmt: skip
     return out
 
@@ -135,13 +197,14 @@ def _(_: Tensor, qkv: Tensor, *__: object) -> Tensor:
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    qkv, offsets, ctx.longest, ctx.dropout, seed = inputs
-    ctx.save_for_backward(qkv, offsets, seed)
+    qkv, offsets, ctx.longest, ctx.dropout, seed, cos, sin = inputs
+    ctx.save_for_backward(qkv, offsets, seed, cos, sin)
 
 
 def _gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    qkv, offsets, seed = ctx.saved_tensors
-    return short_attention_backward(gradient, qkv, offsets, ctx.longest, ctx.dropout, seed), None, None, None, None
+    qkv, offsets, *others = ctx.saved_tensors
+    of_qkv = short_attention_backward(gradient, qkv, offsets, ctx.longest, ctx.dropout, *others)
+    return of_qkv, *[None] * 6
 
 
 short_attention.register_autograd(_gradient, setup_context=_remember)

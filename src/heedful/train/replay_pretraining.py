@@ -44,29 +44,38 @@ class Rounded(NamedTuple):
 
 
 class _Layers(nn.Module):
-    """All but the embeddings of the inputs, whose gradient can't be recorded, up to the losses."""
+    """All from the tokens' own vectors, whose table has a gradient that can't be recorded, up to the losses."""
 
     def __init__(self, model: BertForPretraining, length: int, dtype: torch.dtype, options: dict[str, Any]) -> None:
         super().__init__()
         assert model.mlm is not None
-        parts = [part for name, part in model.bert.named_children() if name != "embeddings"]
+        owners = (model.bert, model.bert.embeddings)
+        inner = [part for owner in owners for name, part in owner.named_children() if name not in OUTSIDE]
         tables = [model.bert.embeddings.tokens] if model.config.tied else []
-        self.parts = nn.ModuleList([*parts, model.mlm, *filter(None, [model.nsp]), *tables])
-        self.model = [model]  # in a list, so that its embeddings are not among the recorded parameters
+        self.parts = nn.ModuleList([*inner, model.mlm, *filter(None, [model.nsp]), *tables])
+        self.model = [model]  # in a list, so that its other tables are not among the recorded parameters
         self.length = length
         self.dtype = dtype
+        self.placed = torch.compile(_placed, dynamic=False, **options)
         # One compilation for any number of masked words, which changes with the masking rate.
         self.words = torch.compile(_words, dynamic=True, **options)
 
     def forward(
-        self, x: Tensor, offsets: Tensor, slots: Tensor, positions: Tensor, labels: Tensor, unrelated: Tensor
+        self,
+        x: Tensor,
+        segments: Tensor,
+        offsets: Tensor,
+        slots: Tensor,
+        positions: Tensor,
+        labels: Tensor,
+        unrelated: Tensor,
     ) -> tuple[Tensor, ...]:
         (model,) = self.model
         low = self.dtype is not torch.float32
         # The cache of cast weights would hold what the first recording cast for ever.
         with torch.autocast(x.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
             layout = Packed(offsets, self.length, slots)
-            hidden, _ = model.bert.states(x.to(self.dtype), layout)
+            hidden, _ = model.bert.states(self.placed(model, x, segments, layout, self.dtype), layout)
             terms = self.words(model, hidden, positions, labels)
             if model.nsp is not None:
                 starts = offsets[:-1].clamp(max=len(hidden) - 1)
@@ -74,6 +83,15 @@ class _Layers(nn.Module):
                 assert pooled is not None
                 terms += judged(model.nsp(pooled), unrelated)
         return terms
+
+
+OUTSIDE = ("embeddings", "tokens")
+"""Parts of a model that stay outside of a recording, or belong to it by way of another."""
+
+
+def _placed(model: BertForPretraining, x: Tensor, segments: Tensor, layout: Packed, dtype: torch.dtype) -> Tensor:
+    """What goes into the first layer, from the tokens' own vectors: (N, D), and (N,) or nothing -> (N, D)."""
+    return model.bert.embeddings.placed(x, segments if len(segments) else None, layout).to(dtype)
 
 
 def _words(model: BertForPretraining, hidden: Tensor, positions: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -105,8 +123,8 @@ class PretrainingReplay:
             # Kernels are chosen by rule and not by a race that another may win tomorrow.
             self.options["options"] = {"deterministic": True}
         dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, SHAPES)
-        for layer in model.bert.layers:
-            layer.compile(fullgraph=True, dynamic=False, **self.options)
+        for part in (*model.bert.layers, *filter(None, [model.bert.final_norm])):
+            part.compile(fullgraph=True, dynamic=False, **self.options)
         self.recorded: dict[tuple[int, ...], Any] = {}
         self.pool = torch.cuda.graph_pool_handle() if recording else None
 
@@ -121,14 +139,13 @@ class PretrainingReplay:
             on_device(array, self.device) for array in (rounded.offsets, *arrays)
         )
         layout = Packed.from_offsets(offsets, self.length, self.tokens)
-        ids, segments = on_device(rounded.batch.ids, self.device), None
-        if batch.unrelated is not None:
-            segments = on_device(rounded.batch.segments, self.device)
+        ids = on_device(rounded.batch.ids, self.device)
+        segments = on_device(rounded.batch.segments[: None if batch.unrelated is not None else 0], self.device)
+        others = (segments, offsets, layout.slots, positions, labels, unrelated)
         with nullcontext() if shape in self.recorded else _quiet():
             if shape not in self.recorded:  # before anything is embedded: its table may be a part of the recording
-                self.recorded[shape] = self._prepared((offsets, layout.slots, positions, labels, unrelated))
-            x = self.model.bert.embeddings(ids, segments, layout)
-            found = self.recorded[shape](x, offsets, layout.slots, positions, labels, unrelated)
+                self.recorded[shape] = self._prepared(others)
+            found = self.recorded[shape](self.model.bert.embeddings.tokens(ids), *others)
         terms = {"mlm": Term(found[0], found[1], len(batch.labels))}
         if batch.unrelated is not None:
             terms["nsp"] = Term(found[2], found[3], len(batch.unrelated))

@@ -195,7 +195,7 @@ def test_a_size_is_chosen_said_noted_and_kept(
         failing(2, KeyboardInterrupt(), patch)
         with pytest.raises(KeyboardInterrupt):
             go(home, tmp_path / "out", **asked)
-    assert "--size auto: mini, which sees about 3 million tokens in the time\n" in capsys.readouterr().out
+    assert "--size auto: mini; sees about 3 million tokens in the time\n" in capsys.readouterr().out
     noted = read_recipe(tmp_path / "out" / "heedful.toml")
     assert (noted.model.size, noted.optimizer.lr) == ("mini", LEARNING_RATES["mini"])
     monkeypatch.setattr(undecided, "worthwhile", lambda *_, **__: ("large", 1.0))
@@ -209,6 +209,46 @@ def test_a_size_is_chosen_said_noted_and_kept(
 def test_a_size_is_chosen_for_a_time(home: Path, tmp_path: Path):
     with pytest.raises(UserError, match="--size auto chooses for a time; give a --budget instead of --steps"):
         go(home, tmp_path / "out", model__size="auto")
+
+
+def test_batches_that_suit_the_time_are_chosen_said_noted_and_kept(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    asked = {"optimizer__batch_tokens": "budget", "run__budget": "1h", "run__steps": None}
+    sizes = []
+
+    def worthwhile(*_: object, **named: Any) -> tuple[str, float]:
+        sizes.append(tuple(named["sizes"]))
+        return "tiny", 9e7
+
+    monkeypatch.setattr(undecided, "worthwhile", worthwhile)
+    monkeypatch.setattr(undecided, "matmul_rate", lambda *_: 1e9)
+    for resume in (False, True):
+        with monkeypatch.context() as patch:
+            failing(2, KeyboardInterrupt(), patch)
+            with pytest.raises(KeyboardInterrupt):
+                go(home, tmp_path / "out", resume=resume, **asked)
+        noted = read_recipe(tmp_path / "out" / "heedful.toml")
+        assert (noted.model.size, noted.optimizer.batch_tokens) == ("tiny", 16384)
+    assert sizes == [("tiny",)]  # as asked for, and once
+    said = "--batch-tokens budget: 16384; sees about 90 million tokens in the time\n"
+    assert capsys.readouterr().out.count(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--batch-tokens budget is for a --budget; with --steps, give a number"),
+        (
+            {"start_from": "somewhere", "run": PretrainRun(budget="1h")},
+            "--batch-tokens budget is for new models; with --from, give a number",
+        ),
+    ],
+)
+def test_batches_suit_the_time_of_a_new_model(changes: dict[str, Any], message: str):
+    recipe = Recipe(optimizer=OptimizerPart(batch_tokens="budget"), run=PretrainRun(steps=3))
+    with pytest.raises(UserError, match=message):
+        undecided.check_undecided(replace(recipe, **changes))
 
 
 def test_a_run_killed_before_it_knew_finds_out_again(home: Path, tmp_path: Path):

@@ -2,7 +2,18 @@ import pytest
 import torch
 
 from heedful.models.bert import SIZES, BertConfig, BertForPretraining
-from heedful.runs.sizing import ENOUGH, REACHED, flops_a_token, layer_parameters, matmul_rate, worthwhile
+from heedful.runs.sizing import (
+    ENOUGH,
+    LARGEST_BATCH,
+    LEAST_BATCH,
+    REACHED,
+    STEPS,
+    flops_a_token,
+    layer_parameters,
+    matmul_rate,
+    suited,
+    worthwhile,
+)
 
 ASKED = {"vocab_size": 16384, "length": 128, "mask_rate": 0.15, "gated": False}
 
@@ -44,6 +55,24 @@ def test_the_chosen_size_sees_enough_and_the_next_would_not():
     assert tokens >= ENOUGH * layer_parameters(config(size))
     fewer = 3600.0 * REACHED["cuda"][larger] * 1e14 / flops_a_token(config(larger), 128, 0.15)
     assert fewer < ENOUGH * layer_parameters(config(larger))
+
+
+def test_only_the_sizes_asked_for_are_looked_at():
+    assert worthwhile(1.0, 1e9, "cpu", sizes=("base",), **ASKED)[0] == "base"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "length", "batch"),
+    [
+        (0.0, 128, LEAST_BATCH),
+        (2 * LEAST_BATCH * STEPS - 1, 128, LEAST_BATCH),
+        (2 * LEAST_BATCH * STEPS, 128, 2 * LEAST_BATCH),
+        (1e15, 128, LARGEST_BATCH),
+        (0.0, 5000, 8192),
+    ],
+)
+def test_batches_leave_enough_steps(tokens: float, length: int, batch: int):
+    assert suited(tokens, length) == batch
 
 
 def test_this_machine_multiplies():

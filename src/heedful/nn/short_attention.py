@@ -90,6 +90,21 @@ def _forward(qkv, offsets, cos, sin, seed, out, scale, dropout, heads: tl.conste
 
 
 @triton.jit
+def _back(products, value, of_mixed, seed, start, rows, head, inside, scale, dropout, heads: tl.constexpr,
+          width: tl.constexpr, drops: tl.constexpr):  # fmt: skip
+    """The weights as they were used, and the gradient of the scores before their scale: (T, T) twice."""
+    weights = _weights(products, inside, scale)
+    of_weights = tl.dot(of_mixed, tl.trans(value))
+    used = weights
+    if drops:
+        kept = _kept(seed, start, rows, head, dropout, heads, width)
+        used = tl.where(kept, weights / (1.0 - dropout), 0.0)
+        of_weights = tl.where(kept, of_weights / (1.0 - dropout), 0.0)
+    of_scores = weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * scale
+    return used.to(value.dtype), of_scores.to(value.dtype)
+
+
+@triton.jit
 def _backward(qkv, offsets, cos, sin, seed, gradient, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
               width: tl.constexpr, drops: tl.constexpr, turns: tl.constexpr):  # fmt: skip
     sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
@@ -101,40 +116,32 @@ def _backward(qkv, offsets, cos, sin, seed, gradient, out, scale, dropout, heads
     shift = (3 * lines + head) * size + columns[None, :]
     value = tl.load(qkv + shift + 2 * heads * size, mask=inside[:, None], other=0.0)
     of_mixed = tl.load(gradient + (lines + head) * size + columns[None, :], mask=inside[:, None], other=0.0)
-    half: tl.constexpr = size // 2
-    few = tl.arange(0, half)[None, :]
-    angle = (start + rows).to(tl.int64)[:, None] * half + few
-    halves = (3 * lines + head) * size + few
     if turns:
+        half: tl.constexpr = size // 2
+        few = tl.arange(0, half)[None, :]
+        angle = (start + rows).to(tl.int64)[:, None] * half + few
         by, aside = tl.load(cos + angle, mask=inside[:, None]), tl.load(sin + angle, mask=inside[:, None])
+        halves = (3 * lines + head) * size + few
         left, right = _turned(qkv + halves, by, aside, inside, half)
         key_left, key_right = _turned(qkv + halves + heads * size, by, aside, inside, half)
         products = tl.dot(right, tl.trans(key_right), tl.dot(left, tl.trans(key_left)))
-    else:
-        query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
-        key = tl.load(qkv + shift + heads * size, mask=inside[:, None], other=0.0)
-        products = tl.dot(query, tl.trans(key))
-
-    weights = _weights(products, inside, scale)
-    of_weights = tl.dot(of_mixed, tl.trans(value))
-    used = weights
-    if drops:
-        kept = _kept(seed, start, rows, head, dropout, heads, width)
-        used = tl.where(kept, weights / (1.0 - dropout), 0.0)
-        of_weights = tl.where(kept, of_weights / (1.0 - dropout), 0.0)
-    of_value = tl.dot(tl.trans(used.to(value.dtype)), of_mixed)
-    tl.store(out + shift + 2 * heads * size, of_value.to(value.dtype), mask=inside[:, None])
-    of_scores = weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * scale
-    of_scores = of_scores.to(value.dtype)
-    if turns:
+        used, of_scores = _back(products, value, of_mixed, seed, start, rows, head, inside, scale, dropout, heads,
+                                width, drops)  # fmt: skip
         of_left, of_right = tl.dot(of_scores, key_left), tl.dot(of_scores, key_right)
         _store_back(out + halves, of_left, of_right, by, aside, inside, half)
         of_left, of_right = tl.dot(tl.trans(of_scores), left), tl.dot(tl.trans(of_scores), right)
         _store_back(out + halves + heads * size, of_left, of_right, by, aside, inside, half)
     else:
+        query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
+        key = tl.load(qkv + shift + heads * size, mask=inside[:, None], other=0.0)
+        products = tl.dot(query, tl.trans(key))
+        used, of_scores = _back(products, value, of_mixed, seed, start, rows, head, inside, scale, dropout, heads,
+                                width, drops)  # fmt: skip
         tl.store(out + shift, tl.dot(of_scores, key).to(value.dtype), mask=inside[:, None])
         of_key = tl.dot(tl.trans(of_scores), query)
         tl.store(out + shift + heads * size, of_key.to(value.dtype), mask=inside[:, None])
+    of_value = tl.dot(tl.trans(used), of_mixed)
+    tl.store(out + shift + 2 * heads * size, of_value.to(value.dtype), mask=inside[:, None])
 
 
 @torch.library.custom_op("heedful::short_attention", mutates_args=())

@@ -23,8 +23,10 @@ LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "
 1e-4. Checked by short runs alone (docs/results.md)."""
 DECAY = 0.2
 """The last share of a run, in which the rate of a trapezoid falls."""
-PRE_NORM_RATES = {"tiny": 4e-3, "mini": 3e-3, "small": 2e-3, "medium": 1.5e-3, "base": 1e-3, "large": 6e-4}
+PRE_NORM_RATES = {"tiny": 3e-3, "mini": 2e-3, "small": 1e-3, "medium": 7.5e-4, "base": 5e-4, "large": 3e-4}
 """With norms before the sublayers, training bears higher rates."""
+MUON_RATES = {"tiny": 4e-3, "mini": 3e-3, "small": 2.5e-3, "medium": 2e-3, "base": 1.5e-3, "large": 1e-3}
+"""With Muon and such norms, higher ones still."""
 CONTINUED_RATE = 1e-4
 """The peak rate of a model that goes on training: gentle, so that it keeps what it knows."""
 
@@ -137,8 +139,9 @@ class OptimizerPart:
     """adamw, or muon: every direction of a layer's matrix learns alike; AdamW for the rest."""
     lr: Annotated[float | None, optional(metavar="RATE")] = None
     """Peak learning rate (by default one that suits the size)."""
-    batch_tokens: Annotated[int | Literal["auto"], arg(metavar="N|auto")] = 8192
-    """Tokens in a batch of one process; a batch is filled up to this. auto finds the most that a GPU can take."""
+    batch_tokens: Annotated[int | Literal["auto", "budget"], arg(metavar="N|auto|budget")] = 8192
+    """Tokens in a batch of one process; a batch is filled up to this. auto finds the most that a GPU can take,
+    budget what leaves enough steps in the --budget."""
     accumulation: int = 1
     """Batches whose gradients are added before a step."""
     schedule: Literal["linear", "cosine", "trapezoid"] = "linear"
@@ -297,7 +300,10 @@ def resolved(recipe: Recipe) -> Recipe:
             dropout=0.1 if model.dropout is None else model.dropout,
             attention_dropout=0.1 if model.attention_dropout is None else model.attention_dropout,
         )
-        rate = (PRE_NORM_RATES if model.pre_norm else LEARNING_RATES).get(model.size or "small")
+        rates = LEARNING_RATES
+        if model.pre_norm:
+            rates = MUON_RATES if recipe.optimizer.name == "muon" else PRE_NORM_RATES
+        rate = rates.get(model.size or "small")
     if run.steps is None and run.budget is None:
         run = replace(run, budget="10m")
     optimizer = replace(recipe.optimizer, lr=recipe.optimizer.lr or rate)

@@ -39,7 +39,7 @@ from heedful.runs.training import (
     run,
     taken,
 )
-from heedful.runs.undecided import check_undecided, noted, with_size, with_tokens
+from heedful.runs.undecided import check_undecided, for_the_time, noted, with_tokens
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train import sharding
@@ -78,7 +78,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
             options = replace(options, settings=recipe)
         with taken(out, recipe, read_recipe, ranks, resume=options.resume):
             shards = _shards(options, ranks)
-            recipe = with_size(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
+            recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             model = compute.holding(build(recipe, shards.tokenizer))
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
@@ -116,7 +116,7 @@ def check_length(recipe: Recipe) -> None:
         if not recipe.start_from:
             way_out += f", or --max-length {length}"
         raise UserError(f"length {length} is beyond the model's {positions} positions; {way_out}")
-    if recipe.optimizer.batch_tokens != "auto":
+    if not isinstance(recipe.optimizer.batch_tokens, str):
         check_batch_tokens(recipe.optimizer.batch_tokens, length)
 
 
@@ -186,7 +186,7 @@ def optimizer_for(recipe: Recipe, model: BertForPretraining) -> torch.optim.Opti
 
 def sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sampler:
     """The training batches."""
-    assert recipe.optimizer.batch_tokens != "auto"
+    assert isinstance(recipe.optimizer.batch_tokens, int)
     return Sampler(
         split=split,
         tokenizer=tokenizer,

@@ -5,6 +5,7 @@ each size would train follows from how fast the machine multiplies matrices, whi
 """
 
 import time
+from collections.abc import Iterable
 
 import torch
 
@@ -17,6 +18,10 @@ REACHED = {
     "cpu": dict.fromkeys(SIZES, 0.4),
 }
 """The share of the machine's speed at large products that training a size reaches; small ones leave a GPU idle."""
+STEPS = 5000
+"""Of a run, at least: with fewer, an optimizer does not get far enough, however good they are."""
+LEAST_BATCH, LARGEST_BATCH = 2**12, 2**15
+"""Smaller batches are noise, larger ones teach a small model little more than these."""
 PRODUCT = {"cuda": 8192, "cpu": 1024}
 """How large the measured product is."""
 
@@ -61,15 +66,32 @@ def _wait(device: torch.device) -> None:
 
 
 def worthwhile(
-    seconds: float, rate: float, device: str, *, vocab_size: int, length: int, mask_rate: float, gated: bool
+    seconds: float,
+    rate: float,
+    device: str,
+    *,
+    sizes: Iterable[str] = SIZES,
+    vocab_size: int,
+    length: int,
+    mask_rate: float,
+    gated: bool,
 ) -> tuple[str, float]:
-    """The largest size that sees enough in the time, if not the smallest, and the tokens that it will see."""
+    """The largest of the sizes that sees enough in the time, if not the smallest, and the tokens that it will see."""
     chosen = None
-    for size, share in REACHED[device].items():
+    for size in sizes:
         config = BertConfig.of_size(size, vocab_size=vocab_size, gated=gated)
-        tokens = seconds * share * rate / flops_a_token(config, length, mask_rate)
+        tokens = seconds * REACHED[device][size] * rate / flops_a_token(config, length, mask_rate)
         if chosen is not None and tokens < ENOUGH * layer_parameters(config):
             break
         chosen = size, tokens
     assert chosen is not None
     return chosen
+
+
+def suited(tokens: float, length: int) -> int:
+    """How many of a run's tokens a batch should have: a power of two that leaves enough steps, and holds a
+    sequence."""
+    batch = LEAST_BATCH
+    while batch < LARGEST_BATCH and tokens / (2 * batch) >= STEPS:
+        batch *= 2
+    return max(batch, 1 << (length - 1).bit_length())

@@ -8,12 +8,12 @@ import torch
 
 from heedful.data.batch import PretrainingBatch
 from heedful.errors import UserError
-from heedful.models.bert import BertForPretraining
+from heedful.models.bert import SIZES, BertForPretraining
 from heedful.runs.device import Compute
 from heedful.runs.fitting import find_tokens, made_up
 from heedful.runs.folder import amend
 from heedful.runs.options import RUN_FILE, Recipe, read_recipe, resolved
-from heedful.runs.sizing import matmul_rate, worthwhile
+from heedful.runs.sizing import matmul_rate, suited, worthwhile
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
@@ -25,31 +25,41 @@ def check_undecided(recipe: Recipe) -> None:
     """Refuse what can't be decided later."""
     if recipe.model.size == "auto" and recipe.run.budget is None:
         raise UserError("--size auto chooses for a time; give a --budget instead of --steps, or a size")
+    if recipe.optimizer.batch_tokens != "budget":
+        return
+    if recipe.run.budget is None:
+        raise UserError("--batch-tokens budget is for a --budget; with --steps, give a number: 8192 is usual")
+    if recipe.start_from is not None:
+        raise UserError("--batch-tokens budget is for new models; with --from, give a number: 8192 is usual")
 
 
 def noted(recipe: Recipe, out: Path, ranks: World) -> Recipe:
     """The recipe with what was decided when its run began."""
-    if "auto" not in (recipe.optimizer.batch_tokens, recipe.model.size):
+    open_batch = isinstance(recipe.optimizer.batch_tokens, str)
+    if not open_batch and recipe.model.size != "auto":
         return recipe
     then = ranks.share(read_recipe(out / RUN_FILE) if ranks.leads else recipe)
-    if recipe.optimizer.batch_tokens == "auto":
+    if open_batch:
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=then.optimizer.batch_tokens))
     if recipe.model.size == "auto":
         recipe = resolved(replace(recipe, model=replace(recipe.model, size=then.model.size)))
     return recipe
 
 
-def with_size(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, ranks: World) -> Recipe:
-    """The recipe with the size that is worth its time here."""
-    if recipe.model.size != "auto":
+def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, ranks: World) -> Recipe:
+    """The recipe with the size that is worth its time here, and with batches that suit it."""
+    given, open_batch = recipe.model.size, recipe.optimizer.batch_tokens == "budget"
+    if given != "auto" and not open_batch:
         return recipe
     assert recipe.run.budget is not None
+    assert given is not None
     rate = matmul_rate(compute.device, compute.dtype) * ranks.ranks
     size, tokens = ranks.share(
         worthwhile(
             seconds(recipe.run.budget),
             rate,
             compute.device.type,
+            sizes=SIZES if given == "auto" else (given,),
             vocab_size=vocab_size,
             length=recipe.objective.length,
             mask_rate=recipe.objective.mask_rate,
@@ -57,7 +67,12 @@ def with_size(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, rank
         )
     )
     recipe = resolved(replace(recipe, model=replace(recipe.model, size=size)))  # pyrefly: ignore
-    _note(recipe, out, ranks, f"--size auto: {size}, which sees about {tokens / 1e6:,.0f} million tokens in the time")
+    said = [f"--size auto: {size}"] if given == "auto" else []
+    if open_batch:
+        batch = suited(tokens / ranks.ranks, recipe.objective.length)
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
+        said.append(f"--batch-tokens budget: {batch}")
+    _note(recipe, out, ranks, f"{', '.join(said)}; sees about {tokens / 1e6:,.0f} million tokens in the time")
     return recipe
 
 

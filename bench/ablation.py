@@ -6,8 +6,8 @@
 `--data` is what `heedful prepare` wrote, or text. Every line is a run of `heedful pretrain`; the loss is that of
 masked words on held-out documents (15% masked, whatever the run masks). With `--budget` every run has the machine to
 itself and the same time: that is the question. With `--steps --together N`, N runs share a GPU and see the same
-tokens, which answers a part of it sooner; their speeds are then those of a shared machine. Lines go to --out as they
-come.
+tokens (so many steps of --batch-tokens; with other batches, other steps), which answers a part of it sooner; their
+speeds are then those of a shared machine. Lines go to --out as they come.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.commands import heedful
 
@@ -29,7 +29,7 @@ VARIANTS = {
     "biases": "--bias",
     "segments": "--segments 2",
     "initialised as published": "--init normal",
-    "AdamW": "--optimizer adamw",
+    "AdamW": "--optimizer adamw --lr {adamw}",
     "linear decay": "--schedule linear",
     "cosine decay": "--schedule cosine",
     "15% masked": "--mask-rate 0.15 --final-mask-rate 0.15",
@@ -42,7 +42,11 @@ VARIANTS = {
     "dropout": "--dropout 0.1",
     "next sentences": "--nsp",
 }
-"""Flags that change one thing of the recipe; numbers in braces come from --lr and --batch-tokens."""
+"""Flags that change one thing of the recipe; numbers in braces come from --lr and --batch-tokens. AdamW has the rate
+that suits it."""
+
+
+BATCH = "--batch-tokens"
 
 
 class Outcome(NamedTuple):
@@ -59,8 +63,8 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", required=True)
     parser.add_argument("--recipe", default="modern")
     parser.add_argument("--size", default="medium")
-    parser.add_argument("--lr", type=float, default=1.5e-3, help="what the recipe has for the size")
-    parser.add_argument("--batch-tokens", type=int, default=16384)
+    parser.add_argument("--lr", type=float, default=2e-3, help="what the recipe has for the size")
+    parser.add_argument("--batch-tokens", type=int, default=32768)
     parser.add_argument("--budget")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=1)
@@ -71,6 +75,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     numbers = {
+        "adamw": 3 / 8 * arguments.lr,
         "half": arguments.lr / 2,
         "twice": arguments.lr * 2,
         "fewer": arguments.batch_tokens // 2,
@@ -104,7 +109,11 @@ def told(name: str, flags: str, seed: int, scratch: Path, arguments: argparse.Na
 
 def run(flags: str, seed: int, out: Path, arguments: argparse.Namespace) -> Outcome:
     """Pretrain once, and read what its own evaluation said in the end."""
-    length = {"steps": arguments.steps} if arguments.steps else {"budget": arguments.budget}
+    own = shlex.split(f"{arguments.flags} {flags}")
+    length: dict[str, Any] = {"budget": arguments.budget}
+    if arguments.steps:
+        batch = int(own[own.index(BATCH) + 1]) if BATCH in own else arguments.batch_tokens
+        length = {"steps": arguments.steps * arguments.batch_tokens // batch}  # the same tokens
     common = {
         "recipe": arguments.recipe,
         "size": arguments.size,
@@ -114,7 +123,6 @@ def run(flags: str, seed: int, out: Path, arguments: argparse.Namespace) -> Outc
         "out": out,
     }
     chosen = {"lr": arguments.lr, "batch_tokens": arguments.batch_tokens}
-    own = shlex.split(f"{arguments.flags} {flags}")
     given = {name: value for name, value in chosen.items() if f"--{name.replace('_', '-')}" not in own}
     begun = time.perf_counter()
     heedful("pretrain", *arguments.data, *own, **common, **given)

@@ -164,7 +164,8 @@ class PretrainingReplay:
         full = filled(batch, self.tokens, self.length)
         if full is None:
             return None
-        sequences = _up(len(full.offsets) - 1, 4)
+        least = self.tokens // self.length + 1  # as many as full ones are, nearly always
+        sequences = _up(max(least, len(full.offsets) - 1), 4)
         unrelated = np.zeros(0, np.int64) if batch.unrelated is None else batch.unrelated
         return Rounded(
             full,

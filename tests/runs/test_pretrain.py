@@ -64,7 +64,7 @@ def recipe_of(home: Path, **changes: Any) -> Recipe:
         model=ModelPart(size="tiny", max_length=64),
         objective=ObjectivePart(length=32),
         optimizer=OptimizerPart(batch_tokens=256),
-        run=PretrainRun(steps=4, evaluations=2, checkpoint_every="2"),
+        run=PretrainRun(steps=4, evaluations=2, checkpoint_every="2", device="cpu"),
     )
     for name, value in changes.items():
         part, _, field = name.partition("__")

@@ -64,7 +64,7 @@ def recipe_of(home: Path, **changes: Any) -> Recipe:
         model=ModelPart(size="tiny", max_length=64),
         objective=ObjectivePart(length=32),
         optimizer=OptimizerPart(batch_tokens=256),
-        run=PretrainRun(steps=6, evaluations=1, checkpoint_every="3"),
+        run=PretrainRun(steps=6, evaluations=1, checkpoint_every="3", device="cpu"),
     )
     parts: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
@@ -296,6 +296,37 @@ def test_out_of_memory_says_what_would_fit(step: int, home: Path, tmp_path: Path
     go(home, tmp_path / "out", resume=True)
     go(home, tmp_path / "whole")
     assert weights(tmp_path / "out") == weights(tmp_path / "whole")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("choice", ["muon", "rates"])
+def test_a_compiled_run_repeats_and_resumes_exactly(
+    choice: str, dropout: float, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from heedful.train.replay_pretraining import PretrainingReplay
+
+    changes = {"run__device": "cuda", "model__dropout": dropout, "model__attention_dropout": dropout}
+    changes |= CHOICES[choice]
+    for name in ("whole", "again"):
+        torch._dynamo.reset()
+        go(home, tmp_path / name, **changes)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "again")
+    real, calls = PretrainingReplay.terms, []
+
+    def terms(self: PretrainingReplay, batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return real(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PretrainingReplay, "terms", terms)
+        with pytest.raises(KeyboardInterrupt):
+            go(home, tmp_path / "parts", **changes)
+    torch._dynamo.reset()
+    go(home, tmp_path / "parts", resume=True, **changes)
+    assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
 
 
 def typed(*arguments: str) -> Recipe:

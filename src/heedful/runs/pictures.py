@@ -53,6 +53,8 @@ TITLES = {
     "recall": "recall",
     "lr": "learning rate",
     "tokens_per_second": "tokens a second",
+    "pair_loss": "word and context: loss",
+    "words_per_second": "words a second",
 }
 
 

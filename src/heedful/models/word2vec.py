@@ -1,0 +1,145 @@
+"""word2vec: skip-gram with negative sampling (Mikolov et al. 2013b, section 2.2). One vector a word, whatever the text.
+
+A word's vector learns to tell the words around it from words drawn as noise. The published method draws noise for
+every pair of words alone. Here a block of neighbouring words shares many draws, each of which counts for less: the
+same gradient on average, with less noise in it, and one matrix product for the block instead of many short ones.
+Gradients are written out, for a step touches only the rows that it reads, of tables that may be large.
+
+Knows ids, not words: what the numbers stand for is the lexicon's business.
+
+Shapes: V vocabulary, D width, W window, B blocks, T words of a block, C = T + 2W words that they may see, M draws of
+noise, R = T + M rows to score.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+BLOCK = 32
+"""T: words that share their noise."""
+DRAWS = 96
+"""M: draws of noise for a block."""
+TOGETHER = 4
+"""B: blocks of one update. More would be quicker, but would miss what the first of them has taught the tables."""
+TELLING = 8
+"""One in so many updates tells its loss, which takes time."""
+
+
+class SkipGram(nn.Module):
+    """Two tables: a word as it is read, which is its vector in the end, and a word as it is predicted."""
+
+    def __init__(self, vocab_size: int, dim: int) -> None:
+        super().__init__()
+        self.read = nn.Parameter(torch.zeros(vocab_size, dim), requires_grad=False)
+        self.predicted = nn.Parameter(torch.zeros(vocab_size, dim), requires_grad=False)
+
+
+class Blocks(NamedTuple):
+    """What some text asks for."""
+
+    read: Tensor
+    """(B, C) the words of a block, and those before and after it."""
+    scored: Tensor
+    """(B, R) the words of the block, then the noise."""
+    pairs: Tensor
+    """(B, T, C) the learning rate where two words are a pair, else 0."""
+    noise: Tensor
+    """(B, 1, C) how much each draw of noise counts with a word: by the pairs that it is in."""
+
+    @property
+    def count(self) -> int:
+        """How many blocks."""
+        return len(self.read)
+
+    def part(self, first: int, last: int) -> "Blocks":
+        """Some of the blocks."""
+        return Blocks(*(tensor[first:last] for tensor in self))
+
+
+def initialise(model: SkipGram, generator: torch.Generator) -> None:
+    """Vectors at random and short, predictions at zero (as the paper's code does)."""
+    dim = model.read.shape[1]
+    model.read.uniform_(-0.5 / dim, 0.5 / dim, generator=generator)
+    model.predicted.zero_()
+
+
+def blocks(
+    ids: Tensor,
+    sentences: Tensor,
+    reach: Tensor,
+    *,
+    window: int,
+    negatives: int,
+    noise: Tensor,
+    uniform: Tensor,
+    rates: Tensor,
+) -> Blocks:
+    """The blocks of some text: (N,) ids, sentences and reaches of words, N = B·T; a reach of 0 is no word at all.
+
+    `noise` (V,) is the sum of the chances of all words up to each, and `uniform` (B, M) says where in it to draw. Each
+    of the M draws counts for negatives / M with every pair of the block. `rates` (B,) are the learning rates.
+    """
+    count, draws = uniform.shape
+    length = len(ids) // count
+    width = length + 2 * window
+    read, home, there = (
+        F.pad(tensor, (window, window)).unfold(0, width, length) for tensor in (ids, sentences, reach)
+    )  # (B, C)
+    centres, sentences, reach = (tensor.view(count, length, 1) for tensor in (ids, sentences, reach))
+    places = torch.arange(width, dtype=reach.dtype, device=ids.device)
+    distance = (places[None] - places[:length, None] - window).abs()  # (T, C)
+    near = (distance <= reach) & (distance > 0)  # (B, T, C)
+    pairs = (near & (home[:, None] == sentences) & (there[:, None] > 0)) * rates[:, None, None]
+    drawn = torch.searchsorted(noise, uniform).clamp_(max=len(noise) - 1)  # (B, M)
+    scored = torch.cat([centres[..., 0], drawn], 1)
+    return Blocks(read, scored, pairs, pairs.sum(1, keepdim=True) * (negatives / draws))
+
+
+def update(model: SkipGram, batch: Blocks) -> Tensor:
+    """Take one step down the gradient of the blocks' loss; the scores before it, (B, R, C)."""
+    dim, words = model.read.shape[1], batch.pairs.shape[1]
+    x = model.read[batch.read]  # (B, C, D)
+    y = model.predicted[batch.scored]  # (B, R, D)
+    scores = torch.bmm(y, x.transpose(1, 2))  # (B, R, C)
+    push = scores.sigmoid()  # how far scores should fall
+    push[:, :words].sub_(1.0).mul_(batch.pairs)
+    push[:, words:].mul_(batch.noise)
+    from_predicted, from_read = torch.bmm(push, x), torch.bmm(push.transpose(1, 2), y)
+    _subtract(model.predicted, batch.scored.flatten(), y.view(-1, dim), from_predicted.view(-1, dim))
+    _subtract(model.read, batch.read.flatten(), x.view(-1, dim), from_read.view(-1, dim))
+    return scores
+
+
+def loss(scores: Tensor, batch: Blocks) -> Tensor:
+    """The loss of scores (B, R, C), a sum over pairs, and the number of pairs; both times the rate: (2,)."""
+    words = batch.pairs.shape[1]
+    context = F.logsigmoid(scores[:, :words]) * batch.pairs
+    strange = F.logsigmoid(-scores[:, words:]) * batch.noise
+    return torch.stack([-context.sum() - strange.sum(), batch.pairs.sum()])
+
+
+def learn(model: SkipGram, text: Blocks, updates: int) -> Tensor:
+    """Update so many times, each time for the next few blocks; `loss` of some of the updates."""
+    size = text.count // updates
+    told = torch.zeros(2, device=text.read.device)
+    for number in range(updates):
+        part = text.part(number * size, (number + 1) * size)
+        scores = update(model, part)
+        if number % TELLING == 0:
+            told += loss(scores, part)
+    return told
+
+
+def _subtract(table: Tensor, rows: Tensor, old: Tensor, change: Tensor) -> None:
+    """Take (N, D) changes from the rows (N,) of a table, in which `old` stands; a row that comes twice loses both.
+
+    Always in the same order. A GPU adds what falls on the same row by a matrix product, and then writes the same
+    result as often as the row comes: quicker than sorting, and unlike atomic additions the same every time.
+    """
+    if table.device.type == "cpu":
+        table.scatter_add_(0, rows[:, None].expand_as(change), change.neg_())
+    else:
+        same = (rows[:, None] == rows).to(change.dtype)  # (N, N)
+        table.index_copy_(0, rows, torch.addmm(old, same, change, alpha=-1.0))

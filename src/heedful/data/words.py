@@ -10,6 +10,7 @@ Shapes: N words, V words of the vocabulary.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +100,7 @@ def read(split: Split, tokenizer: Tokenizer, min_count: int) -> Text:
         raise UserError("the text has no sentences to learn words from; give more text")
     starts = _starts(split.sentences)
     keys, counts, firsts, lengths = (np.empty(0, dtype) for dtype in (np.uint64, np.int64, np.int64, np.int64))
-    for first, last in zip(starts, starts[1:], strict=False):
+    for first, last in pairwise(starts):
         some, places, sizes, _ = _words(split, tokenizer, first, last)
         new, where, number = np.unique(some, return_index=True, return_counts=True)
         keys, where_all, inverse = np.unique(np.concatenate([keys, new]), return_index=True, return_inverse=True)

@@ -42,7 +42,7 @@ def save(words: Sequence[str], matrix: np.ndarray, path: Path) -> None:
 
 
 def load(path: Path) -> WordVectors:
-    """The vectors of a file, or of a folder that `heedful train-vectors` made. A word that comes twice counts once."""
+    """The vectors of a file, or of a folder of `heedful train-vectors`. A word that comes twice counts once."""
     if path.is_dir():
         if not (path / FILE).is_file():
             raise UserError(f"{path} holds no word vectors: it has no {FILE}; heedful train-vectors makes one")

@@ -1,4 +1,4 @@
-"""word2vec: skip-gram with negative sampling (Mikolov et al. 2013b, section 2.2). One vector a word, whatever the text.
+"""word2vec: skip-gram with negative sampling (Mikolov et al. 2013b, section 2.2). One vector a word, in any text.
 
 A word's vector learns to tell the words around it from words drawn as noise. The published method draws noise for
 every pair of words alone. Here a block of neighbouring words shares many draws, each of which counts for less: the
@@ -21,8 +21,9 @@ BLOCK = 32
 """T: words that share their noise."""
 DRAWS = 96
 """M: draws of noise for a block."""
-TOGETHER = 4
-"""B: blocks of one update. More would be quicker, but would miss what the first of them has taught the tables."""
+TOGETHER = {"cpu": 4, "cuda": 8}
+"""B: blocks of one update, by device. More would be quicker on a GPU, but the last of them would miss what the first
+have taught the tables."""
 TELLING = 8
 """One in so many updates tells its loss, which takes time."""
 
@@ -49,7 +50,7 @@ class Blocks(NamedTuple):
     """(B, 1, C) how much each draw of noise counts with a word: by the pairs that it is in."""
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many blocks."""
         return len(self.read)
 
@@ -78,8 +79,8 @@ def blocks(
 ) -> Blocks:
     """The blocks of some text: (N,) ids, sentences and reaches of words, N = B·T; a reach of 0 is no word at all.
 
-    `noise` (V,) is the sum of the chances of all words up to each, and `uniform` (B, M) says where in it to draw. Each
-    of the M draws counts for negatives / M with every pair of the block. `rates` (B,) are the learning rates.
+    `noise` (V,) is the sum of the chances of all words up to each, and `uniform` (B, M) says where in it to draw.
+    Each of the M draws counts for negatives / M with every pair of the block. `rates` (B,) are the learning rates.
     """
     count, draws = uniform.shape
     length = len(ids) // count
@@ -122,7 +123,7 @@ def loss(scores: Tensor, batch: Blocks) -> Tensor:
 
 def learn(model: SkipGram, text: Blocks, updates: int) -> Tensor:
     """Update so many times, each time for the next few blocks; `loss` of some of the updates."""
-    size = text.count // updates
+    size = text.size // updates
     told = torch.zeros(2, device=text.read.device)
     for number in range(updates):
         part = text.part(number * size, (number + 1) * size)

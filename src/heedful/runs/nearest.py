@@ -60,7 +60,9 @@ def find(places: dict[str, int], word: str) -> int:
         if spelling in places:
             return places[spelling]
     near = difflib.get_close_matches(word.lower(), places, n=MOST_SPELLINGS, cutoff=0.7)
-    hint = f"did you mean {' or '.join(near)}?" if near else "it was too rare in the text, or is spelled otherwise there"
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else "it was too rare in the text, or is spelled otherwise there"
+    )
     raise UserError(f"{word!r} is not among the {len(places):,} words; {hint}")
 
 

@@ -25,7 +25,7 @@ from heedful.data.shards import Shards
 from heedful.data.tokenizer import Tokenizer
 from heedful.data.words import Text, Windows
 from heedful.errors import Interrupted, UserError
-from heedful.formats import word2vec as format
+from heedful.formats import word2vec
 from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
 from heedful.runs import corpus
 from heedful.runs.device import choose
@@ -37,7 +37,7 @@ from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World
 from heedful.train.log import Log
 from heedful.train.loop import REPORTS, Plan, Progress, ahead, crossed, due, signals, step_seed
-from heedful.train.replay_words import UPDATES, WordReplay
+from heedful.train.replay_words import RECORDED, WordReplay
 from heedful.train.schedule import linear, seconds
 
 
@@ -46,7 +46,7 @@ def train_vectors(options: WordOptions) -> None:
     out, recipe = options.out, resolved(options.settings)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("word vectors are trained by one process; start it without torchrun")
-    if (out / format.FILE).is_file():
+    if (out / word2vec.FILE).is_file():
         again = "choose another --out" if not options.resume else "to train for longer, start a new one"
         raise UserError(f"{out} already holds word vectors; {again}")
     if options.resume and not (out / RUN_FILE).is_file():
@@ -55,13 +55,13 @@ def train_vectors(options: WordOptions) -> None:
     make_plan(recipe, 1)  # said now, if it can't be made
     log = Log(out, leads=True)
     with taken(out, recipe, read_recipe, World(), resume=options.resume):
-        found = prepare(replace(options, settings=recipe), log)
+        found = prepare(replace(options, settings=recipe))
         text = words.read(found.train, found.tokenizer, recipe.vectors.min_count)
     run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log)
     run.train(resume=options.resume)
 
 
-def prepare(options: WordOptions, log: Log) -> Shards:
+def prepare(options: WordOptions) -> Shards:
     """The text on disk: shards that are there, or new ones in which every frequent word is one piece."""
     recipe = options.settings
     given, cased = recipe.text, recipe.text.cased
@@ -144,9 +144,11 @@ class Run:
         model.to(self.device)
         with log.opened(step=progress.step, tensorboard=False):
             self._learn(model, progress)
-        format.save(lexicon.words, model.read.cpu().numpy(), self.out / format.FILE)
+        word2vec.save(lexicon.words, model.read.cpu().numpy(), self.out / word2vec.FILE)
         shutil.rmtree(self.folder, ignore_errors=True)
-        log.note(f"saved {self.out}; try: heedful nearest {self.out} {lexicon.words[min(100, len(lexicon.words) - 1)]}")
+        log.note(
+            f"saved {self.out}; try: heedful nearest {self.out} {lexicon.words[min(100, len(lexicon.words) - 1)]}"
+        )
 
     def _learn(self, model: SkipGram, progress: Progress) -> None:
         plan = make_plan(self.recipe, self.text.pieces)
@@ -161,7 +163,7 @@ class Run:
                     break
                 before, elapsed = plan.done(progress), time.perf_counter() - begun
                 text = self._blocks(windows, noise, plan, replace(progress, elapsed=elapsed))
-                told += learn(model, text, text.count // TOGETHER) if replay is None else replay.learn(text)
+                told += learn(model, text, text.size // TOGETHER["cpu"]) if replay is None else replay.learn(text)
                 since += size
                 progress = Progress(
                     step=progress.step + 1, position=position, tokens=progress.tokens + size, elapsed=elapsed
@@ -195,7 +197,7 @@ class Run:
 
     def _blocks(self, windows: Windows, noise: Tensor, plan: Plan, now: Progress) -> Blocks:
         """The blocks of a piece, filled up to whole updates, or recordings of them; the rate falls along."""
-        part, whole = self.recipe.vectors, TOGETHER * (1 if self.device.type == "cpu" else UPDATES)
+        part, whole = self.recipe.vectors, RECORDED if self.device.type == "cuda" else TOGETHER["cpu"]
         count = max(1, -(-len(windows.ids) // (BLOCK * whole))) * whole
         short = (0, count * BLOCK - len(windows.ids))
         ids, sentences, reach = (

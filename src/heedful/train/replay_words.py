@@ -11,12 +11,14 @@ from torch import Tensor
 
 from heedful.models.word2vec import TOGETHER, Blocks, SkipGram, learn
 
-UPDATES = 64
+UPDATES = 32
 """U: updates of a recording."""
+RECORDED = UPDATES * TOGETHER["cuda"]
+"""Blocks of a recording."""
 
 
 class WordReplay:
-    """`learn` for text of whole recordings: U · TOGETHER blocks, or a multiple of that."""
+    """`learn` for text that fills recordings: RECORDED blocks, or a multiple of that."""
 
     def __init__(self, model: SkipGram) -> None:
         self.model = model
@@ -26,17 +28,16 @@ class WordReplay:
 
     def learn(self, text: Blocks) -> Tensor:
         """The losses of some of the updates, as `learn` tells them."""
-        size = UPDATES * TOGETHER
-        if text.count % size:
-            raise ValueError(f"the number of blocks must be a multiple of {size}; got {text.count}")
+        if text.size % RECORDED:
+            raise ValueError(f"the number of blocks must be a multiple of {RECORDED}; got {text.size}")
         if self.graph is None:
-            self._record(text.part(0, size))
+            self._record(text.part(0, RECORDED))
         assert self.graph is not None
         assert self.text is not None
         assert self.told is not None
         total = torch.zeros_like(self.told)
-        for first in range(0, text.count, size):
-            for place, tensor in zip(self.text, text.part(first, first + size), strict=True):
+        for first in range(0, text.size, RECORDED):
+            for place, tensor in zip(self.text, text.part(first, first + RECORDED), strict=True):
                 place.copy_(tensor)
             self.graph.replay()
             total += self.told

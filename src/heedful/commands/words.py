@@ -81,6 +81,10 @@ def contrast(
     from heedful.predict import load_predictor
     from heedful.runs import contrast as run
 
+    if picture is not None:
+        from heedful.runs.pictures import check_format
+
+        check_format(picture)  # said now, and not after all the work
     found = run.contrast(
         load_predictor(model, device, precision="fp32"),
         text,

@@ -110,7 +110,8 @@ def read(split: Split, tokenizer: Tokenizer, min_count: int) -> Text:
     frequent = np.flatnonzero(counts >= min_count)
     if len(frequent) < 2:
         raise UserError(
-            f"{len(frequent)} words occur {min_count} times or more, too few to learn from; give more text, "
+            f"{len(frequent)} {'word occurs' if len(frequent) == 1 else 'words occur'} {min_count} times or more, "
+            "too few to learn from; give more text, "
             "or a smaller --min-count"
         )
     spelled = [_spell(split, tokenizer, firsts[one], lengths[one]) for one in frequent]

@@ -198,14 +198,17 @@ def draw(found: Contrast, path: Path) -> None:
 
     columns = [(f"without context: {found.word}", [(near.word, near.similarity) for near in found.nearest])]
     columns += [
-        (f"in its place: {sense.sentence}", [(one.token, one.probability) for one in sense.instead])
+        (f"in its place: “{sense.sentence}”", [(one.token, one.probability) for one in sense.instead])
         for sense in found.senses
     ]
     pictures.contrast(found.word, found.similarities, found.others, found.layer, columns, path)
 
 
 def _list(found: Sequence[Near] | Sequence[Candidate]) -> str:
-    return ", ".join(f"{one[0]} {one[1]:.2f}" for one in found)
+    return ", ".join(
+        f"{one.word} {one.similarity:.2f}" if isinstance(one, Near) else f"{one.token} {one.probability:.1%}"
+        for one in found
+    )
 
 
 def _pieces(tokenizer: Tokenizer, word: str) -> list[int]:

@@ -26,6 +26,7 @@ from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 FORMATS = ("png", "svg", "pdf")
 LONGEST_LABEL = 24
@@ -174,6 +175,7 @@ def contrast(
         below[-1].set_yticks(bars, column, family=families, parse_math=False)
         below[-1].invert_yaxis()
         below[-1].set_xlabel("probability" if number else "cosine")
+        below[-1].xaxis.set_major_locator(MaxNLocator(4))
         below[-1].set_title(title, fontsize=10, family=families, parse_math=False)
     _save(figure, path)
 

@@ -26,7 +26,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.data.words import Text, Windows
 from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
-from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
+from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, Calm, SkipGram, blocks, calm, initialise, learn
 from heedful.runs import corpus
 from heedful.runs.device import choose
 from heedful.runs.options import RUN_FILE, TextPart
@@ -153,8 +153,9 @@ class Run:
     def _learn(self, model: SkipGram, progress: Progress) -> None:
         plan = make_plan(self.recipe, self.text.pieces)
         report = reporter(plan, self.log)
-        replay = WordReplay(model) if self.device.type == "cuda" else None
         noise = torch.from_numpy(words.noise(self.text.lexicon.counts)).float().to(self.device)
+        steady = self._calm(noise)
+        replay = WordReplay(model, steady) if self.device.type == "cuda" else None
         begun, saved = time.perf_counter() - progress.elapsed, progress
         since, lap, told = 0, time.perf_counter(), torch.zeros(2, device=self.device)
         with signals() as stop:
@@ -163,7 +164,7 @@ class Run:
                     break
                 before, elapsed = plan.done(progress), time.perf_counter() - begun
                 text = self._blocks(windows, noise, plan, replace(progress, elapsed=elapsed))
-                told += learn(model, text, text.size // TOGETHER["cpu"]) if replay is None else replay.learn(text)
+                told += replay.learn(text) if replay else learn(model, text, text.size // TOGETHER["cpu"], steady)
                 since += size
                 progress = Progress(
                     step=progress.step + 1, position=position, tokens=progress.tokens + size, elapsed=elapsed
@@ -215,6 +216,18 @@ class Run:
             noise=noise,
             uniform=torch.rand(count, DRAWS, device=self.device),
             rates=torch.linspace(first, last, count + 1, device=self.device)[:-1],
+        )
+
+    def _calm(self, noise: Tensor) -> Calm | None:
+        part, counts = self.recipe.vectors, self.text.lexicon.counts
+        left = torch.from_numpy(counts * words.keep_rates(counts, part.subsample))
+        return calm(
+            (left / left.sum()).float().to(self.device),
+            noise.diff(prepend=noise.new_zeros(1)),
+            words=BLOCK * TOGETHER[self.device.type],
+            window=part.window,
+            negatives=part.negatives,
+            rate=part.lr,
         )
 
     def _check(self, told: Tensor, progress: Progress, plan: Plan) -> float:

@@ -2,11 +2,11 @@
 
     python -m bench.word2vec --data FILE… [--device cuda] [--megabytes 5] [--seeds 2]
 
-Both sides learn from the same sentences, split into the same words, with skip-gram, 5 words of noise, a window of 5, 5
-epochs, subsampling at 1e-3, words that occur 5 times or more, 100 dimensions. gensim has all cores, its compiled loop,
-and its sentences in memory (`--file` gives it a file instead, which it reads without Python: often faster on many
-cores). Only training counts: neither reading the text nor counting its words. Overlap is the mean share of the ten
-nearest words that two sets of vectors have in common, over 2,000 words drawn at random and over the 2,000 most
+Both sides learn from the same sentences, split into the same words, with skip-gram, 5 words of noise, a window of 5,
+5 epochs, subsampling at 1e-3, words that occur 5 times or more, 100 dimensions. gensim has all cores, its compiled
+loop, and its sentences in memory (`--file` gives it a file instead, which it reads without Python: often faster on
+many cores). Only training counts: neither reading the text nor counting its words. Overlap is the mean share of the
+ten nearest words that two sets of vectors have in common, over 2,000 words drawn at random and over the 2,000 most
 frequent after the first hundred; between two seeds of gensim it is what chance leaves of the same method.
 """
 
@@ -102,7 +102,7 @@ def compare(scratch: Path, arguments: argparse.Namespace) -> None:
 
 
 def heedful_vectors(file: Path, out: Path, seed: int, arguments: argparse.Namespace) -> tuple[WordVectors, float]:
-    """Vectors as the command makes them, and words a second: of the reports but the first, in which a GPU warms up."""
+    """Vectors as the command makes them, and words a second: after the first report, before which a GPU warms up."""
     word_vectors.train_vectors(_options(file, out, seed, arguments))
     reports = [line for line in log.read(out) if line["kind"] == "train"]
     (first, last) = reports[0], reports[-1]

@@ -18,7 +18,7 @@ from heedful.runs.word_vectors import train_vectors
 
 def test_gensim_opens_our_file_and_finds_the_same_neighbours(tmp_path: Path):
     random = np.random.default_rng(0)
-    names = tuple(f"word{number}" for number in range(97)) + ("강", ".", "naïve")
+    names = (*(f"word{number}" for number in range(97)), "강", ".", "naïve")
     matrix = random.standard_normal((100, 13)).astype(np.float32)
     word2vec.save(names, matrix, tmp_path / "vectors.txt")
     theirs = KeyedVectors.load_word2vec_format(str(tmp_path / "vectors.txt"))
@@ -47,7 +47,7 @@ def test_we_open_their_file(tmp_path: Path):
 @pytest.mark.slow
 def test_neighbours_agree_as_much_as_those_of_two_seeds(tmp_path: Path):
     text = tmp_path / "text.txt"
-    lines = [sentence for document in builtin.documentation() for sentence in document]
+    lines = [sentence for document in builtin.documents() for sentence in document]
     text.write_text("\n".join(lines[:9001]) + "\n", encoding="utf-8")
     recipe = WordRecipe(corpus=(str(text),), run=WordRunPart(device="cpu"))
     train_vectors(WordOptions(settings=recipe, out=tmp_path / "out", cache=tmp_path / "cache"))

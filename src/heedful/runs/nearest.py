@@ -34,6 +34,8 @@ def nearest(
 
     Every vector is made of length 1 first, as usual for such sums (Mikolov et al. 2013c).
     """
+    if not words:
+        raise UserError("there is no word to look for; name one")
     if count < 1:
         raise UserError(f"count {count} must be at least 1")
     places = {word: number for number, word in enumerate(vectors.words)}

@@ -171,10 +171,14 @@ class Run:
                 )
                 last = plan.done(progress) >= 1.0 or bool(stop)
                 if last or crossed(before, plan.done(progress), REPORTS):
-                    loss = self._check(told, progress, plan)
+                    loss = self._check(told, progress, plan)  # which waits for a GPU to have done it
                     now = time.perf_counter()
-                    speed = {"words_per_second": since / (now - lap)}
-                    report(progress, {"loss": loss, "pair_loss": loss, "lr": _rate(plan, progress), **speed})
+                    progress = replace(progress, elapsed=now - begun)
+                    speed = since / (now - lap)
+                    report(
+                        progress,
+                        {"loss": loss, "pair_loss": loss, "lr": _rate(plan, progress), "words_per_second": speed},
+                    )
                     since, lap, told = 0, now, torch.zeros_like(told)
                 if stop or (plan.done(progress) < 1.0 and due(plan, saved, progress)):
                     self._check(told, progress, plan)

@@ -90,14 +90,14 @@ def compare(scratch: Path, arguments: argparse.Namespace) -> None:
     print("| | words/s | ratio | overlap, random words | overlap, frequent words |\n|---|---:|---:|---:|---:|")
     mean = np.mean(their_speeds)
     places = asked(len(text.lexicon.words))
-    between = " | ".join(f"{overlap(*theirs, chosen):.3f}" for chosen in places)
+    between = " | ".join(f"{overlap(theirs[0], theirs[1], chosen):.3f}" for chosen in places)
     print(f"| gensim, its two seeds | {mean:,.0f} | 1.00 | {between} |")
     for number, (vectors, speed) in enumerate(zip(ours, speeds, strict=True)):
         shared = " | ".join(f"{np.mean([overlap(vectors, one, chosen) for one in theirs]):.3f}" for chosen in places)
         print(f"| heedful, seed {number}, with gensim's | {speed:,.0f} | {speed / mean:.2f} | {shared} |")
     if len(ours) > 1:
         print(
-            f"| heedful, its first two seeds | | | {' | '.join(f'{overlap(*ours[:2], one):.3f}' for one in places)} |"
+            f"| heedful, its first two seeds | | | {' | '.join(f'{overlap(ours[0], ours[1], one):.3f}' for one in places)} |"
         )
 
 

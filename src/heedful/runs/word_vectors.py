@@ -23,7 +23,7 @@ from heedful.data import shards, sources, words
 from heedful.data.sampler import Position
 from heedful.data.shards import Shards
 from heedful.data.tokenizer import Tokenizer
-from heedful.data.words import Text, Windows
+from heedful.data.words import Stretch, Text, Windows
 from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
 from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, Calm, SkipGram, blocks, calm, initialise, learn
@@ -39,6 +39,9 @@ from heedful.train.log import Log
 from heedful.train.loop import REPORTS, Plan, Progress, ahead, crossed, due, signals, step_seed
 from heedful.train.replay_words import RECORDED, WordReplay
 from heedful.train.schedule import linear, seconds
+
+IN_MEMORY = 1 << 27
+"""Words of a text that is kept in memory after it was read once: 1 GiB of it."""
 
 
 def train_vectors(options: WordOptions) -> None:
@@ -192,10 +195,13 @@ class Run:
         """The text, over and over: how many words a piece has, and what is left of them; with the place after it."""
         part, (epoch, first) = self.recipe.vectors, position
         keep = words.keep_rates(self.text.lexicon.counts, part.subsample)
+        read: dict[int, Stretch] = {}
         while True:
             for piece in range(first, self.text.pieces):
                 random = np.random.default_rng([self.recipe.run.seed, epoch, piece])
-                stretch = self.text.read(piece)
+                stretch = read.get(piece) or self.text.read(piece)
+                if self.text.words <= IN_MEMORY:
+                    read[piece] = stretch
                 after = Position(epoch, piece + 1)
                 yield after, (len(stretch.ids), words.windows(stretch, keep, part.window, random))
             epoch, first = epoch + 1, 0

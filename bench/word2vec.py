@@ -96,9 +96,8 @@ def compare(scratch: Path, arguments: argparse.Namespace) -> None:
         shared = " | ".join(f"{np.mean([overlap(vectors, one, chosen) for one in theirs]):.3f}" for chosen in places)
         print(f"| heedful, seed {number}, with gensim's | {speed:,.0f} | {speed / mean:.2f} | {shared} |")
     if len(ours) > 1:
-        print(
-            f"| heedful, its first two seeds | | | {' | '.join(f'{overlap(ours[0], ours[1], one):.3f}' for one in places)} |"
-        )
+        shared = " | ".join(f"{overlap(ours[0], ours[1], chosen):.3f}" for chosen in places)
+        print(f"| heedful, its first two seeds | | | {shared} |")
 
 
 def heedful_vectors(file: Path, out: Path, seed: int, arguments: argparse.Namespace) -> tuple[WordVectors, float]:

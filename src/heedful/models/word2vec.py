@@ -86,9 +86,12 @@ def calm(shares: Tensor, noise: Tensor, *, words: int, window: int, negatives: i
 
 
 def initialise(model: SkipGram, generator: torch.Generator) -> None:
-    """Vectors at random and short, predictions at zero (as the paper's code does)."""
+    """Vectors at random and short, predictions at zero.
+
+    As gensim does. In the paper's code they are half as long, and a rare word takes longer to leave its place.
+    """
     dim = model.read.shape[1]
-    model.read.uniform_(-0.5 / dim, 0.5 / dim, generator=generator)
+    model.read.uniform_(-1.0 / dim, 1.0 / dim, generator=generator)
     model.predicted.zero_()
 
 

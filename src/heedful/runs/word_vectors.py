@@ -156,7 +156,7 @@ class Run:
     def _learn(self, model: SkipGram, progress: Progress) -> None:
         plan = make_plan(self.recipe, self.text.pieces)
         report = reporter(plan, self.log)
-        noise = torch.from_numpy(words.noise(self.text.lexicon.counts)).float().to(self.device)
+        noise = torch.from_numpy(words.noise(self.text.lexicon.counts)).to(self.device)
         steady = self._calm(noise)
         replay = WordReplay(model, steady) if self.device.type == "cuda" else None
         begun, saved = time.perf_counter() - progress.elapsed, progress
@@ -224,7 +224,7 @@ class Run:
             window=part.window,
             negatives=part.negatives,
             noise=noise,
-            uniform=torch.rand(count, DRAWS, device=self.device),
+            uniform=torch.rand(count, DRAWS, device=self.device, dtype=noise.dtype),  # fine enough for rare words
             rates=torch.linspace(first, last, count + 1, device=self.device)[:-1],
         )
 
@@ -233,7 +233,7 @@ class Run:
         left = torch.from_numpy(counts * words.keep_rates(counts, part.subsample))
         return calm(
             (left / left.sum()).float().to(self.device),
-            noise.diff(prepend=noise.new_zeros(1)),
+            noise.diff(prepend=noise.new_zeros(1)).float(),
             words=BLOCK * TOGETHER[self.device.type],
             window=part.window,
             negatives=part.negatives,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from heedful.arguments import deferred, parse
-from heedful.commands import asking, evaluating, folders, making, translating
+from heedful.commands import asking, evaluating, folders, making, translating, words
 from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
@@ -32,6 +32,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
         asking.embed,
         asking.search,
         asking.generate,
+        words.train_vectors,
+        words.nearest,
+        words.contrast,
         folders.export,
         folders.info,
         folders.plot,
@@ -81,6 +84,8 @@ def _run(arguments: list[str]) -> None:
         making.finetune(making.finetune_options(rest))
     elif name == "train-translator":
         making.train_translator(making.translator_options(rest))
+    elif name == "train-vectors":
+        words.train_vectors(making.vectors_options(rest))
     else:
         parse(deferred(COMMANDS[name]), name, rest)()
 

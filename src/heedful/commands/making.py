@@ -153,6 +153,18 @@ def translator_options(arguments: list[str]) -> Any:
     return parse(TranslatorOptions, "train-translator", arguments, default=default)
 
 
+def vectors_options(arguments: list[str]) -> Any:
+    """The options of a run: those of the run to resume, under what the user types."""
+    from tyro import MISSING
+
+    from heedful.runs.options import without
+    from heedful.runs.word_options import RIVALS, WordOptions, WordRecipe, read_recipe
+
+    base = _base(arguments, WordRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
+    base = without(base, _put_aside(arguments, RIVALS))
+    return parse(WordOptions, "train-vectors", arguments, default=WordOptions(settings=base, out=MISSING))
+
+
 def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:
     """What the options start from: a recipe that is named, the run to resume, or nothing in particular."""
     from heedful.runs.options import RUN_FILE

@@ -7,6 +7,7 @@ from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
+from heedful.formats import word2vec
 from heedful.formats.documents import read_document
 from heedful.formats.huggingface import MIXED_TYPE, Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
@@ -31,6 +32,11 @@ def describe(folder: Path) -> list[tuple[str, str]]:
     """Each thing about a model folder and what is to say of it."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
+    if (folder / word2vec.FILE).is_file():
+        vectors = word2vec.load(folder)
+        shown = ", ".join(vectors.words[:MOST_LABELS]) + (", …" if len(vectors.words) > MOST_LABELS else "")
+        sizes = f"word2vec: {len(vectors.words):,} words, each a vector of {vectors.matrix.shape[1]}"
+        return [("vectors", sizes), ("words", shown), *_made(folder)]
     if not (folder / "config.json").is_file() and (folder / RUN_FILE).is_file():
         return _unfinished(folder)
     if translates(folder):
@@ -119,6 +125,8 @@ def _command(folder: Path) -> str:
     """What makes a folder like this."""
     if "pairs" in read_toml(folder / RUN_FILE):
         return "train-translator"
+    if "vectors" in read_toml(folder / RUN_FILE):
+        return "train-vectors"
     return "finetune" if "task" in read_toml(folder / RUN_FILE) else "pretrain"
 
 

@@ -3,6 +3,7 @@
 Shapes: T positions or target length, S source length, D width, C labels.
 """
 
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 FORMATS = ("png", "svg", "pdf")
 LONGEST_LABEL = 24
@@ -53,6 +55,8 @@ TITLES = {
     "recall": "recall",
     "lr": "learning rate",
     "tokens_per_second": "tokens a second",
+    "pair_loss": "word and context: loss",
+    "words_per_second": "words a second",
 }
 
 
@@ -134,6 +138,46 @@ def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = 
     figure.colorbar(image, ax=axis, label="share of the attention", fraction=0.04, pad=0.02)
     _save(figure, path)
     return bool(spelling)
+
+
+def contrast(
+    word: str,
+    similarities: Sequence[float],
+    others: Sequence[float],
+    layer: int,
+    columns: Sequence[tuple[str, Sequence[tuple[str, float]]]],
+    path: Path,
+) -> None:
+    """Draw how alike a word is to itself in two sentences, layer by layer, and below it columns of near words."""
+    check_format(path)
+    titles = ["\n".join(textwrap.wrap(title, 34, max_lines=3, placeholder=" …")) for title, _ in columns]
+    names = [[_short(name) for name, _ in found] for _, found in columns]
+    families = _families("".join([word, *titles, *(name for column in names for name in column)]))
+    figure = plt.figure(figsize=(11, 7.2), layout="constrained")
+    above, below = figure.add_gridspec(2, len(columns), height_ratios=(1, 0.9)), []
+    axis = figure.add_subplot(above[0, :])
+    steps = range(len(similarities))
+    axis.axhline(1.0, color="tab:grey", linewidth=1.4, label="one vector a word: the same in both")
+    axis.plot(steps, similarities, "o-", color="tab:blue", label="the model: the word in one sentence and the other")
+    axis.plot(steps, others, "--", color="tab:orange", label="the model: two different words")
+    axis.axvline(layer, color="tab:blue", alpha=0.2, linewidth=6)
+    axis.set_xticks(steps, ["input", *map(str, steps[1:])])
+    axis.set(xlabel="layer", ylabel="cosine", ylim=(min(0.0, *similarities, *others) - 0.05, 1.08))
+    axis.set_title(f"“{_short(word)}” and itself", family=families, parse_math=False)
+    axis.legend(fontsize=9, loc="lower left")
+    axis.grid(alpha=0.25)
+    for number, (title, column, (_, found)) in enumerate(zip(titles, names, columns, strict=True)):
+        below.append(figure.add_subplot(above[1, number]))
+        bars = range(len(found))
+        below[-1].barh(
+            bars, [value for _, value in found], color="tab:grey" if not number else "tab:blue", height=0.6
+        )
+        below[-1].set_yticks(bars, column, family=families, parse_math=False)
+        below[-1].invert_yaxis()
+        below[-1].set_xlabel("probability" if number else "cosine")
+        below[-1].xaxis.set_major_locator(MaxNLocator(4))
+        below[-1].set_title(title, fontsize=10, family=families, parse_math=False)
+    _save(figure, path)
 
 
 def positions(learned: Tensor, length: int, path: Path) -> None:

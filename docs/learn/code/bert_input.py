@@ -13,7 +13,7 @@ from drawing import panels, save
 from heedful.data.examples import plan_pairs
 from heedful.data.masking import mask_tokens
 
-TOKENS = "[CLS] paris is a beautiful city [SEP] i love paris [SEP]".split()
+TOKENS = ["[CLS]", "paris", "is", "a", "beautiful", "city", "[SEP]", "i", "love", "paris", "[SEP]"]
 SEGMENTS = [0] * 7 + [1] * 4
 VOCAB_SIZE, MASK = 1000, 3
 SPECIAL = np.arange(VOCAB_SIZE) < 4
@@ -51,15 +51,20 @@ def unrelated(documents: int, seed: int = 0) -> float:
 
 def main() -> None:
     """Draw the three numbers of each token, and the measured shares."""
-    figure, axes = panels(1, 2, 10.0, 2.4)
-    rows = (("token", range(len(TOKENS)), "Pastel1"), ("segment", SEGMENTS, "Set2"), ("position", range(11), "Blues"))
+    figure, axes = panels(1, 2, 11.0, 2.4)
+    most = {"token": 9, "segment": 8, "position": 24}  # where each scale of colours ends
+    rows = (
+        ("token", [TOKENS.index(token) for token in TOKENS], "Pastel1"),
+        ("segment", SEGMENTS, "Set2"),
+        ("position", range(11), "Blues"),
+    )
     for row, (name, numbers, colours) in enumerate(rows):
         values = np.full((3, len(TOKENS)), np.nan)
-        values[row] = [number % 9 for number in numbers] if name == "token" else list(numbers)
-        axes[0].imshow(values, cmap=colours, aspect="auto", vmin=0, vmax={"token": 9, "segment": 8, "position": 24}[name])
+        values[row] = list(numbers)
+        axes[0].imshow(values, cmap=colours, aspect="auto", vmin=0, vmax=most[name])
         for column, number in enumerate(TOKENS if name == "token" else numbers):
             text = {"segment": "AB"[SEGMENTS[column]]}.get(name, str(number))
-            axes[0].text(column, row, text, ha="center", va="center", fontsize=7)
+            axes[0].text(column, row, text, ha="center", va="center", fontsize=6.5)
     axes[0].set_yticks(range(3), ["token", "+ segment", "+ position"])
     axes[0].set_xticks([])
     shares = masking(2000, 100)

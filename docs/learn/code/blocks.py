@@ -46,14 +46,16 @@ class Passage(NamedTuple):
 
 
 def stack(kind: str, layers: int, seed: int = 0) -> list[nn.Module]:
-    """Encoder layers with matrices as Glorot and Bengio draw them."""
+    """Encoder layers with matrices as Glorot and Bengio draw them, and no biases yet."""
     generator = torch.Generator().manual_seed(seed)
     made: list[nn.Module] = []
     for _ in range(layers):
         layer = EncoderLayer(DIM, HEADS, 4 * DIM, norm_eps=1e-5, pre_norm=kind == "pre-norm")
-        for parameter in layer.parameters():
+        for name, parameter in layer.named_parameters():
             if parameter.dim() > 1:
                 nn.init.xavier_uniform_(parameter, generator=generator)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
         made.append(Bare(layer) if kind == "no residuals" else layer)
     return made
 
@@ -89,8 +91,9 @@ def main() -> None:
     for kind in KINDS:
         states, likeness, _ = passage(kind)
         gradients = [passage(kind, depth).gradient for depth in depths]
-        axes[0].plot(range(1, LAYERS + 1), states, label=kind)
-        axes[1].plot(range(1, LAYERS + 1), likeness, label=kind)
+        style = "--" if kind == "no residuals" else "-"  # where it lies on another line
+        axes[0].plot(range(1, LAYERS + 1), states, style, label=kind)
+        axes[1].plot(range(1, LAYERS + 1), likeness, style, label=kind)
         axes[2].loglog(depths, gradients, "o-", markersize=4, label=kind, base=2)
         print(f"{kind}: state {states[-1]:.2f}, likeness {likeness[-1]:.2f},", *(f"{size:.0f}" for size in gradients))
     for axis, title in zip(axes, ("size of the states", "likeness of tokens", "last layer's gradient"), strict=True):

@@ -1,4 +1,4 @@
-"""One word in six sentences: as a table of vectors sees it, and as a trained encoder does.
+"""One word in seven sentences: as a table of vectors sees it, and as a trained encoder does.
 
     python docs/learn/code/contextual.py [FOLDER]
 
@@ -20,13 +20,14 @@ from heedful.models.bert import Bert
 WORD = "python"
 SENTENCES = (
     "He got bit by Python",
+    "He was bitten by a python in the jungle",
     "The python swallowed a goat",
     "A python is a large snake",
     "Python is my favorite programming language",
     "She wrote the script in Python",
     "Python code is easy to read",
 )
-SNAKES = 3
+SNAKES = 4
 """The first so many sentences are about the animal."""
 
 
@@ -51,13 +52,13 @@ def cosines(found: Tensor) -> Tensor:
 def main(folder: Path | None = None) -> None:
     """Draw who is like whom, without and with context."""
     found = vectors(*read(folder or bundled()), WORD, SENTENCES)
-    figure, axes = panels(1, 2, 8.0, 3.6)
+    figure, axes = panels(1, 2, 8.6, 3.6)
     for axis, name, each in zip(axes, ("static", "contextual"), found, strict=True):
         numbered(axis, cosines(each).numpy())
         axis.set_title(name, fontsize=10)
         labels = range(1, len(SENTENCES) + 1)
         axis.set(xticks=range(len(SENTENCES)), yticks=range(len(SENTENCES)), xticklabels=labels, yticklabels=labels)
-        print(name, cosines(each)[0].tolist())
+        print(name, (100 * cosines(each)).round().int().tolist())
     save(figure, "contextual")
 
 

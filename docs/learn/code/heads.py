@@ -79,13 +79,15 @@ def main(folder: Path | None = None) -> None:
     shares = torch.stack([kinds(look(model, reader, sentence)) for sentence in SENTENCES]).mean(0)  # (L, H, 4)
     figure, axes = panels(2, 2, 8.0, 4.6)
     for axis, name, share in zip(axes, LOOKS, shares.unbind(-1), strict=True):
-        axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
+        axis.imshow(share.numpy(), cmap="Blues", vmin=0, vmax=1)
         axis.set_title(name, fontsize=10)
-        axis.set_xticks(range(0, share.shape[1], 2), range(1, share.shape[1] + 1, 2))
-        axis.set_yticks(range(len(share)), range(1, len(share) + 1))
+        axis.set_xticks(range(0, share.shape[1], 2), map(str, range(1, share.shape[1] + 1, 2)))
+        axis.set_yticks(range(len(share)), map(str, range(1, len(share) + 1)))
         axis.set(xlabel="head", ylabel="layer")
         layer, head = divmod(int(share.argmax()), share.shape[1])
-        print(f"{name}: layer {layer + 1}, head {head + 1}: {share[layer, head]:.2f}; of all heads {share.mean():.2f}")
+        print(
+            f"{name}: layer {layer + 1}, head {head + 1}: {share[layer, head]:.2f}; of all heads {share.mean():.2f}"
+        )
     seen = look(model, reader, PRONOUN)
     of_it = attended(seen, "it")
     best = of_it[..., seen.tokens.index("animal")]

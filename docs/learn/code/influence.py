@@ -52,11 +52,6 @@ def influence(layer: nn.Module, length: int, dim: int, *, draws: int = 8, seed: 
     return torch.stack(sizes).mean(0).numpy()
 
 
-def operations(length: int, dim: int) -> tuple[int, int]:
-    """Multiplications of the mixing alone: n²d for self-attention (twice), nd² for recurrence (table 1 of the paper)."""
-    return length * length * dim, length * dim * dim
-
-
 def main() -> None:
     """Draw the influence of each distance."""
     torch.manual_seed(0)

@@ -41,7 +41,9 @@ class Attending(nn.Module):
         super().__init__()
         self.patches = nn.Conv2d(1, dim, PATCH, stride=PATCH)
         self.positions = nn.Parameter(0.1 * torch.randn(PATCHES, dim))
-        self.layers = nn.ModuleList(EncoderLayer(dim, 4, 2 * dim, norm_eps=1e-5, pre_norm=True) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(dim, 4, 2 * dim, norm_eps=1e-5, pre_norm=True) for _ in range(layers)
+        )
         self.norm = Norm(dim)
         self.output = nn.Linear(dim, CLASSES)
 
@@ -118,7 +120,7 @@ def main(steps: int = 500, seeds: int = 5) -> None:
     for axis, images, title in zip(
         axes, (learned.images, shuffled(learned.images, order)), ("whole", "shuffled"), strict=False
     ):
-        axis.imshow(images[1, 0], cmap="gray_r")
+        axis.imshow(images[1, 0].numpy(), cmap="gray_r")
         axis.set(xticks=np.arange(1.5, 7, 2), yticks=np.arange(1.5, 7, 2), xticklabels=[], yticklabels=[])
         axis.grid(color="tab:blue", linewidth=0.8)
         axis.set_title(title, fontsize=10)
@@ -132,7 +134,9 @@ def main(steps: int = 500, seeds: int = 5) -> None:
             means = [float(np.mean(run)) for run in runs]
             label = f"{name}, {'shuffled' if mixed else 'whole'}"
             axes[2].plot(COUNTS, means, style, color=f"C{list(MODELS).index(name)}", markersize=4, label=label)
-            cells = (f"{100 * mean:.1f} ± {100 * np.std(run, ddof=1):.1f}" for mean, run in zip(means, runs, strict=True))
+            cells = (
+                f"{100 * mean:.1f} ± {100 * np.std(run, ddof=1):.1f}" for mean, run in zip(means, runs, strict=True)
+            )
             print(f"| {label} | {' | '.join(cells)} |", flush=True)
     axes[2].set(xscale="log", xlabel="images", xticks=COUNTS, xticklabels=COUNTS)
     axes[2].minorticks_off()

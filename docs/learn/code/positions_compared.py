@@ -60,11 +60,12 @@ def turned_product(distance: int, start: int, width: int = DIM) -> float:
 def main() -> None:
     """Draw the sinusoids, who is like whom, how far neighbours are apart, and what turning does."""
     figure, axes = panels(2, 2, 9.0, 5.6)
-    axes[0].imshow(sinusoidal(LENGTH, DIM), aspect="auto", cmap="RdBu", vmin=-1, vmax=1)
+    values = sinusoidal(LENGTH, DIM).numpy()
+    axes[0].imshow(values, aspect="auto", cmap="RdBu", vmin=-1, vmax=1, interpolation="nearest")
     axes[0].set(xlabel="dimension", ylabel="position", title="many frequencies")
     lengths = (8, 16, 32, 64, 128, 256, 512)
     for name, encode in ENCODINGS.items():
-        axes[1].plot(similarity(encode(LENGTH, DIM), LENGTH // 2), label=name)
+        axes[1].plot(similarity(encode(LENGTH, DIM), LENGTH // 2).numpy(), label=name)
         gaps = [apart(encode(length, DIM)) for length in lengths]
         axes[2].plot(lengths, [max(gap, 1e-17) for gap in gaps], "o-", markersize=4, label=name)
         print(name, *(f"{length}: {gap:.1e}" for length, gap in zip(lengths, gaps, strict=True)))
@@ -72,7 +73,7 @@ def main() -> None:
     axes[2].set(xlabel="length", title="the closest two positions", xscale="log", yscale="log", ylim=(1e-18, 3))
     axes[3].plot([turned_product(distance, start=0) for distance in range(LENGTH)])
     axes[3].set(xlabel="distance", title="rotary: query · key")
-    axes[1].legend(fontsize=8)
+    axes[2].legend(fontsize=8, loc="lower left")
     for axis in axes[1:]:
         axis.grid(alpha=0.25)
     for axis in axes:

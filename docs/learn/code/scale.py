@@ -47,8 +47,13 @@ def main() -> None:
         found = [spread(width, divided=divided) for width in WIDTHS]
         for axis, values in zip(axes, zip(*found, strict=True), strict=True):
             axis.plot(WIDTHS, values, "o-", markersize=4, label=label)
-        print(label, *(f"{width}: {one.variance:.2f} {one.entropy:.2f}" for width, one in zip(WIDTHS, found, strict=True)))
-    for axis, title in zip(axes, ("variance of scores", "entropy of weights", "gradient through softmax"), strict=True):
+        print(
+            label,
+            *(f"{width}: {one.variance:.2f} {one.entropy:.2f}" for width, one in zip(WIDTHS, found, strict=True)),
+        )
+    for axis, title in zip(
+        axes, ("variance of scores", "entropy of weights", "gradient through softmax"), strict=True
+    ):
         axis.set_xscale("log", base=2)
         axis.set_xlabel("d")
         axis.set_title(title, fontsize=10)

@@ -53,7 +53,7 @@ def drawn(count: int, generator: random.Random) -> list[int]:
     return [number for number in found if not held_out(number)][:count]
 
 
-def train(score: str, *, steps: int, dim: int = 64, seed: int = 0) -> Rnn:
+def train(score: str, *, steps: int, dim: int = 64, lr: float = 5e-3, seed: int = 0) -> Rnn:
     """A translator with one of the scores, after so many steps of 64 pairs."""
     config = RnnConfig(
         vocab_size=len(VOCABULARY),
@@ -68,9 +68,9 @@ def train(score: str, *, steps: int, dim: int = 64, seed: int = 0) -> Rnn:
     model = Rnn(config)
     initialise(model, config, torch.Generator().manual_seed(seed))
     generator = random.Random(seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters())
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = 5e-3 * (1 - step / steps)
+        optimizer.param_groups[0]["lr"] = lr * (1 - step / steps)
         source, target = batch(drawn(64, generator))
         scores = model(source, source != PAD, target[:, :-1])
         optimizer.zero_grad()

@@ -114,7 +114,7 @@ def main(seeds: int = 5) -> None:
             axis.plot(smooth, color=f"C{number}", linewidth=1, label=setting.name if not seed else None)
     axis.axhline(np.log(SYMBOLS), color="0.6", linestyle=":")
     axis.set(xlabel="step", ylabel="loss")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, loc="center right", bbox_to_anchor=(1.0, 0.4))
     save(figure, "warmup")
 
 

@@ -102,6 +102,13 @@ def losses(setting: Setting, *, seed: int, steps: int = STEPS, layers: int = LAY
     return found
 
 
+def bag(draws: int = 20_000) -> float:
+    """The loss of who knows which symbols are there, and nothing of their order."""
+    ids = torch.randint(SYMBOLS, (draws, LENGTH), generator=torch.Generator().manual_seed(0))
+    shares = F.one_hot(ids, SYMBOLS).float().mean(1)  # (draws, V)
+    return float(-torch.special.xlogy(shares, shares).sum(-1).mean())
+
+
 def main(seeds: int = 5) -> None:
     """Train every setting with several seeds; draw the losses, each seed a line."""
     figure, (axis,) = panels(1, 1, 7.0, 3.4)
@@ -112,7 +119,9 @@ def main(seeds: int = 5) -> None:
         for seed, run in enumerate(runs if setting.longer == 1 else ()):
             smooth = np.convolve(run, np.full(20, 1 / 20), "valid")
             axis.plot(smooth, color=f"C{number}", linewidth=1, label=setting.name if not seed else None)
-    axis.axhline(np.log(SYMBOLS), color="0.6", linestyle=":")
+    for level in (np.log(SYMBOLS), bag()):
+        axis.axhline(level, color="0.6", linestyle=":", zorder=0)
+    print(f"guessing {np.log(SYMBOLS):.2f}, the bag {bag():.2f}")
     axis.set(xlabel="step", ylabel="loss")
     axis.legend(fontsize=8, loc="center right", bbox_to_anchor=(1.0, 0.4))
     save(figure, "warmup")

@@ -140,7 +140,7 @@ def test_titles_are_the_same_wherever_a_page_is_named(name: str):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_marks_of_emphasis_are_read_as_such(name: str):
-    """A mark between a bracket and a letter, as in **값(value)**을, closes nothing and is shown; a pair of ~ strikes out."""
+    """A mark as in **값(value)**을, between a bracket and a letter, closes nothing; a pair of ~ strikes out."""
     texts = [token.content for token in every(parsed(korean(name))) if token.type == "text"]
     assert [text for text in texts if re.search("[*`~]", text)] == []
 

@@ -55,10 +55,12 @@ def shape(page: Path) -> list[str]:
 
 
 def reached(page: Path) -> Counter[Path]:
-    """The files that the links of a page lead to; of a page with a Korean twin, that twin."""
+    """The files that the links of a page lead to; from an English page, the Korean twins of English ones."""
     targets = [str(token.attrs["href"]) for token in every(parsed(page)) if token.type == "link_open"]
-    paths = [Path(os.path.normpath(page.parent / target)) for target in targets]
-    return Counter(korean(path.name) if path.parent == LEARN and path.suffix == ".md" else path for path in paths)
+    paths = Counter(Path(os.path.normpath(page.parent / target)) for target in targets)
+    if page.parent == LEARN:
+        return Counter({korean(path.name) if path.parent == LEARN else path: times for path, times in paths.items()})
+    return paths
 
 
 def pictures(page: Path) -> list[Path]:

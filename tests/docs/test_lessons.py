@@ -163,7 +163,7 @@ def test_one_sine_comes_round_and_a_sigmoid_flattens(lesson: Lesson):
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.integers(0, 300), st.integers(0, 300))
+@given(distance=st.integers(0, 300), start=st.integers(0, 300))
 def test_a_turned_product_depends_on_the_distance_alone(distance: int, start: int, lesson: Lesson):
     positions = lesson("positions_compared")
     expected = positions.turned_product(distance, 0)

@@ -61,6 +61,7 @@ pre code { padding: 0 }
 table { border-collapse: collapse; display: block; overflow-x: auto; margin: 1rem 0 }
 th, td { border-bottom: 1px solid var(--line); padding: 0.35rem 0.9rem 0.35rem 0; text-align: left;
   vertical-align: top }
+:lang(ko) { word-break: keep-all; overflow-wrap: break-word }
 @media (max-width: 55rem) { body { display: block } nav { position: static; height: auto; border: 0 }
   main { padding: 1rem 1.2rem 4rem } }
 """

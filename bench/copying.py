@@ -123,7 +123,7 @@ def initialise(model: Reader, kind: str, distance: int, generator: torch.Generat
             parameter.zero_()
     if isinstance(model.body, nn.LSTM | nn.GRU):
         # An LSTM's gates lie in the order in, forget, cell, out; a GRU's are reset, update, new.
-        gates = model.body.bias_ih_l0.view(-1, model.body.hidden_size)
+        gates = model.body.get_parameter("bias_ih_l0").view(-1, model.body.hidden_size)
         gates[1] = 1.0
         if kind == "LSTM, told the distance":
             spans = 1 + (distance - 1) * torch.rand(model.body.hidden_size, generator=generator)
@@ -215,7 +215,9 @@ def table(runs: Sequence[Learned]) -> str:
 def _cell(runs: Sequence[Learned]) -> str:
     found = [100 * run.accuracy for run in runs]
     steps = statistics.mean(run.steps for run in runs)
-    spread = f"{min(found):.0f}" if round(min(found)) == round(max(found)) else f"{min(found):.0f} to {max(found):.0f}"
+    spread = (
+        f"{min(found):.0f}" if round(min(found)) == round(max(found)) else f"{min(found):.0f} to {max(found):.0f}"
+    )
     return f"{spread} ({steps:.0f})"
 
 

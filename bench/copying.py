@@ -19,6 +19,7 @@ import argparse
 import json
 import statistics
 import time
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,10 +49,10 @@ CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {
     "LSTM, told the distance": nn.LSTM,
 }
 KINDS = ("attention", *CELLS)
-HEADS = 4
+HEADS = 2
 WARM_UP = 30
 """Steps over which the learning rate rises."""
-ENOUGH = 20
+ENOUGH = 10
 """Batches without a mistake after which a run ends."""
 TESTED = 1000
 """Sequences on which a trained model is scored."""
@@ -137,9 +138,10 @@ def size(model: nn.Module) -> int:
 
 def width(kind: str, parameters: int) -> int:
     """The width with which a kind of model comes nearest to a number of parameters."""
-    step = HEADS if kind == "attention" else 1
+    choices = range(HEADS, 1025, HEADS if kind == "attention" else 1)
     with torch.device("meta"):
-        return min(range(step, 257, step), key=lambda dim: abs(size(Reader(kind, dim)) - parameters))
+        above = bisect(choices, parameters, hi=len(choices) - 1, key=lambda dim: size(Reader(kind, dim)))
+        return min(choices[max(0, above - 1) : above + 1], key=lambda dim: abs(size(Reader(kind, dim)) - parameters))
 
 
 def learn(
@@ -247,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
     parser.add_argument("--distances", nargs="+", type=int, default=[8, 16, 32, 64, 128, 256])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--rates", nargs="+", type=float, default=[3e-3, 1e-2, 3e-2])
+    parser.add_argument("--rates", nargs="+", type=float, default=[3e-3, 1e-2])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400, help="at most")
     parser.add_argument("--batch", type=int, default=32)

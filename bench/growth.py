@@ -153,16 +153,18 @@ def crossing_table(cells: Sequence[Cell], ours: str, theirs: Sequence[str]) -> s
     lines = [f"| width | {ours} against | operations | time |", "|---:|---|---:|---:|"]
     for dim in sorted({cell.dim for cell in cells}):
         for other in theirs:
-            told = []
-            for what in ("operations", "seconds"):
-                both = [_line(cells, side, dim, what) for side in (ours, other)]
-                shared = sorted(both[0].keys() & both[1].keys())
-                found = crossing(shared, *([line[length] for length in shared] for line in both))
-                told.append(
-                    f"{found:,.0f}" if 0 < found < math.inf else "never, as measured" if found else "everywhere"
-                )
+            told = (_crossed(cells, ours, other, dim, what) for what in ("operations", "seconds"))
             lines.append(f"| {dim} | {other} | {' | '.join(told)} |")
     return "\n".join(lines)
+
+
+def _crossed(cells: Sequence[Cell], ours: str, theirs: str, dim: int, what: str) -> str:
+    one, two = (_line(cells, side, dim, what) for side in (ours, theirs))
+    lengths = sorted(one.keys() & two.keys())
+    if not lengths:
+        return "-"
+    found = crossing(lengths, [one[length] for length in lengths], [two[length] for length in lengths])
+    return "never, as measured" if found == math.inf else f"{found:,.0f}" if found else "everywhere"
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
@@ -185,9 +187,8 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
             for side, marker in zip(sides, "osD^", strict=False):
                 line = _line(cells, side, dim, what)
                 values = [scale * line[length] for length in sorted(line)]
-                axis.plot(sorted(line), values, marker=marker, markersize=4, label=side, alpha=0.8)
+                axis.loglog(sorted(line), values, marker=marker, markersize=4, label=side, alpha=0.8)
             axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
             axis.grid(alpha=0.3)
             axis.set(ylabel=label if not column else "", xlabel="length" if row else "")
         axes[0, column].set_title(f"width {dim}")

@@ -23,7 +23,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,108 +31,17 @@ from typing import NamedTuple
 import psutil
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node, saved_tensors_hooks
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.autograd.graph import saved_tensors_hooks
 
 from bench import copying, growth
 from bench.growth import Cell
+from bench.layers import SIDES, heads, kept, operations, steps, theory_table
 from heedful.errors import UserError
-from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.layout import Padded
 from heedful.runs.device import Compute, choose
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-HEAD_WIDTH = 64
 SHORTEST = 0.02
 """Seconds that a timing lasts at least; what is shorter is repeated."""
-
-
-class Side(NamedTuple):
-    """A layer, and what theory needs to know of it."""
-
-    build: Callable[[int, int], nn.Module]
-    """From width and heads."""
-    run: Callable[[nn.Module, Tensor], Tensor]
-    """(B, T, D) -> (B, T, D)."""
-    matrices: int
-    """Products with a (D, D) matrix for each token."""
-    pairs: int
-    """Products of D numbers for each pair of tokens."""
-    states: int
-    """Vectors of D numbers that are kept of each token, by torch's plain code."""
-    steps: str
-    """How many must follow one another, "1" or "n": as many as a signal takes from the first token to the last."""
-
-
-def _attend(layer: nn.Module, x: Tensor) -> Tensor:
-    return layer(x, Padded(None))[0]
-
-
-def _explain(layer: nn.Module, x: Tensor) -> Tensor:
-    return layer(x, Padded(None), explain=True)[0]
-
-
-def _recur(layer: nn.Module, x: Tensor) -> Tensor:
-    return layer(x)[0]
-
-
-EXPLAINED = "attention, explained"
-SIDES = {
-    # Query, key, value and output; a score and a share of the mix. Kept: x, the first three, and the mix.
-    "attention": Side(MultiHeadAttention, _attend, matrices=4, pairs=2, states=5, steps="1"),
-    EXPLAINED: Side(MultiHeadAttention, _explain, matrices=4, pairs=2, states=5, steps="1"),
-    # Four gates, each of input and state. Kept: x, gates, state, cell, and the tanh of it.
-    "LSTM": Side(
-        lambda dim, _: nn.LSTM(dim, dim, batch_first=True), _recur, matrices=8, pairs=0, states=8, steps="n"
-    ),
-    # Three. Kept: x, gates, the state as made and as read twice, and what the reset gate multiplies.
-    "GRU": Side(lambda dim, _: nn.GRU(dim, dim, batch_first=True), _recur, matrices=6, pairs=0, states=8, steps="n"),
-}
-
-
-def operations(side: str, length: int, dim: int) -> int:
-    """Of one sequence's forward pass."""
-    layer = SIDES[side]
-    return 2 * length * dim * (layer.matrices * dim + layer.pairs * length)
-
-
-def kept(side: str, length: int, dim: int, heads: int) -> int:
-    """Numbers of one sequence that wait for the backward pass.
-
-    Of the weights, the fast path keeps the logarithm of each row's sum, the explaining one all.
-    """
-    weights = heads * length * {"attention": 1, EXPLAINED: length}.get(side, 0)
-    return SIDES[side].states * length * dim + weights
-
-
-def steps(side: str, length: int) -> int:
-    """That must follow one another, however many processors there are."""
-    return length if SIDES[side].steps == "n" else 1
-
-
-def counted(side: str, length: int, dim: int, heads: int) -> int:
-    """The operations that torch counts. On no device, hence at once, and by its plainest code, which it knows."""
-    with torch.device("meta"):
-        layer, x = SIDES[side].build(dim, heads), torch.empty(1, length, dim)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        SIDES[side].run(layer, x)
-    return counter.get_total_flops()
-
-
-def chain(output: Tensor) -> int:
-    """How many recorded operations follow one another on the longest way from a result back to its sources."""
-    depths: dict[Node, int] = {}
-    pending = [output.grad_fn] if output.grad_fn else []
-    while pending:
-        node = pending[-1]
-        below = [one for one, _ in node.next_functions if one is not None]
-        unknown = [one for one in below if one not in depths]
-        if unknown:
-            pending += unknown
-        else:
-            depths[pending.pop()] = 1 + max((depths[one] for one in below), default=0)
-    return max(depths.values(), default=0)
 
 
 def kept_bytes(layer: nn.Module, run: Callable[[], Tensor]) -> tuple[int, Tensor]:
@@ -202,7 +111,7 @@ class Bench:
         self.x = self.x.clone().requires_grad_()
 
     def memory(self) -> tuple[int, int | None, float]:
-        """Kept bytes, peak bytes, and the seconds of a pass; the second one, if short, as the first loads the code."""
+        """Kept bytes, peak bytes, and the seconds of a pass; of the second, if short, as the first loads the code."""
         waiting, peak, seconds = self._noted()
         return (waiting, peak, seconds) if seconds > 1 else self._noted()
 
@@ -255,7 +164,7 @@ def empty_cell(side: str, length: int, dim: int, batch: int) -> Cell:
         side=side,
         length=length,
         dim=dim,
-        heads=max(1, dim // HEAD_WIDTH),
+        heads=heads(dim),
         batch=batch,
         operations=batch * operations(side, length, dim),
         steps=steps(side, length),
@@ -309,7 +218,9 @@ def measure(cells: Sequence[Cell], compute: Compute, rounds: int, limits: Limits
     return list(found.values())
 
 
-def sweep(lengths: Sequence[int], dims: Sequence[int], batch: int, rounds: int, compute: Compute, limits: Limits):
+def sweep(
+    lengths: Sequence[int], dims: Sequence[int], batch: int, rounds: int, compute: Compute, limits: Limits
+) -> Iterator[Cell]:
     """All cells, width by width and from short to long, as they are found."""
     done: list[Cell] = []
     for dim in sorted(set(dims)):
@@ -323,7 +234,7 @@ def sweep(lengths: Sequence[int], dims: Sequence[int], batch: int, rounds: int, 
 
 def report(cells: Sequence[Cell]) -> str:
     """All tables, in Markdown."""
-    parts = []
+    parts = ["**By formula, of one sequence**", theory_table(64, cells[0].dim)]
     for dim in sorted({cell.dim for cell in cells}):
         parts += [f"**Width {dim}: forward + backward, ms**", growth.time_table(cells, dim)]
         parts += [f"**Width {dim}: kept, peak, MB**", growth.memory_table(cells, dim)]

@@ -97,7 +97,7 @@ class Reader(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(MARK + 1, dim)
         cell = CELLS.get(kind)
-        self.body = EncoderLayer(dim, HEADS, 2 * dim) if cell is None else cell(dim, dim, batch_first=True)
+        self.body = _encoder(dim) if cell is None else cell(dim, dim, batch_first=True)
         self.output = nn.Linear(dim, SYMBOLS)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -107,6 +107,11 @@ class Reader(nn.Module):
             x = x + sinusoidal(ids.shape[1], x.shape[2]).to(x)
         states = self.body(x, Padded(None))[0] if isinstance(self.body, EncoderLayer) else self.body(x)[0]
         return self.output(states[:, -1])
+
+
+def _encoder(dim: int) -> EncoderLayer:
+    """With norms before the sublayers: with those after them a run now and then never tells two symbols apart."""
+    return EncoderLayer(dim, HEADS, 2 * dim, pre_norm=True)
 
 
 @torch.no_grad()

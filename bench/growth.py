@@ -189,11 +189,12 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
                 values = [scale * line[length] for length in sorted(line)]
                 axis.loglog(sorted(line), values, marker=marker, markersize=4, label=side, alpha=0.8)
             axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter(lambda length, _: f"{length:,.0f}")
             axis.grid(alpha=0.3)
             axis.set(ylabel=label if not column else "", xlabel="length" if row else "")
         axes[0, column].set_title(f"width {dim}")
     axes[0, 0].legend(fontsize=8)
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=80)
     plt.close(figure)
 
 

@@ -282,7 +282,7 @@ def layers(argv: Sequence[str]) -> None:
             raise UserError(f"--{name} {value} must be at least 1")
     free = torch.cuda.mem_get_info(compute.device)[0] if gpu else psutil.virtual_memory().available
     limits = Limits(given.seconds, free / 2 if given.memory is None else 1e9 * given.memory)
-    where = torch.cuda.get_device_name(compute.device) if gpu else f"CPU, {torch.get_num_threads()} threads"
+    where = torch.cuda.get_device_name(compute.device) if gpu else f"CPU, threads: {torch.get_num_threads()}"
     kind = str(compute.dtype).removeprefix("torch.")
     print(
         f"{where}; torch {torch.__version__}; {kind}; batch {batch}; medians of {given.rounds} or fewer", flush=True

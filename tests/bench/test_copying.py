@@ -9,7 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.copying import KINDS, MARK, SYMBOLS, Learned, Reader, best, copies, initialise, learn, size, table, width
+from bench.copying import (
+    ASKED,
+    FIRST_MARK,
+    KINDS,
+    SYMBOLS,
+    Learned,
+    Reader,
+    best,
+    copies,
+    initialise,
+    learn,
+    size,
+    table,
+    width,
+)
 from bench.recurrence import main
 
 CPU = torch.device("cpu")
@@ -21,30 +35,30 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 @given(st.integers(1, 13), st.integers(1, 17), st.integers(0, 5))
-def test_a_sequence_is_a_symbol_noise_and_the_mark(count: int, distance: int, seed: int):
+def test_a_sequence_is_symbols_noise_and_marks(count: int, distance: int, seed: int):
     given = copies(count, distance, generator(seed))
-    assert given.ids.shape == (count, distance + 2)
-    assert torch.equal(given.ids[:, 0], given.symbols)
+    assert given.ids.shape == (count, distance + 8)
+    assert torch.equal(given.ids[:, :4], given.symbols)
     assert ((given.symbols >= 0) & (given.symbols < SYMBOLS)).all()
-    noise = given.ids[:, 1:-1]
-    assert ((noise >= SYMBOLS) & (noise < MARK)).all()
-    assert (given.ids[:, -1] == MARK).all()
+    noise = given.ids[:, 4:-4]
+    assert ((noise >= SYMBOLS) & (noise < FIRST_MARK)).all()
+    assert given.ids[:, -4:].tolist() == [[16, 17, 18, 19]] * count
 
 
 def test_all_symbols_and_noise_occur():
     given = copies(1009, 3, generator())
     assert given.symbols.unique().tolist() == list(range(SYMBOLS))
-    assert given.ids[:, 1:-1].unique().tolist() == list(range(SYMBOLS, MARK))
+    assert given.ids[:, ASKED:-ASKED].unique().tolist() == list(range(SYMBOLS, FIRST_MARK))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_models_have_the_same_size(kind: str):
     asked = size(Reader("attention", 32))
-    # 17 embeddings; attention 4 x (32² + 32), feed-forward 2 x 2 x 32² + 64 + 32, two norms; read-out
-    assert asked == 17 * 32 + 4 * (32**2 + 32) + 4 * 32**2 + 96 + 4 * 32 + 8 * 33
+    # 20 embeddings; attention 4 x (32² + 32), feed-forward 2 x 2 x 32² + 64 + 32, two norms; read-out
+    assert asked == 20 * 32 + 4 * (32**2 + 32) + 4 * 32**2 + 96 + 4 * 32 + 8 * 33
     dim = width(kind, asked)
     assert abs(size(Reader(kind, dim)) / asked - 1) < 0.03
-    assert Reader(kind, dim)(torch.zeros(3, 7, dtype=torch.long)).shape == (3, SYMBOLS)
+    assert Reader(kind, dim)(torch.zeros(3, 11, dtype=torch.long)).shape == (3, ASKED, SYMBOLS)
 
 
 @pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), (TOLD, 4)])
@@ -76,20 +90,19 @@ def test_where_a_model_starts_follows_from_the_seed_alone(kind: str):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_short_distance_is_learned_by_all(kind: str):
-    found = learn(kind, width(kind, 9352), 3, rate=1e-2, seed=0, steps=150, batch=32, device=CPU)
-    assert found.accuracy > 0.98
-    assert found.steps < 150
-    assert (found.kind, found.distance, found.rate, found.seed) == (kind, 3, 1e-2, 0)
+    found = learn(kind, width(kind, 9448), 1, rate=1e-2, seed=0, steps=400, batch=32, device=CPU)
+    assert found.accuracy > 0.9
+    assert (found.kind, found.distance, found.rate, found.seed) == (kind, 1, 1e-2, 0)
 
 
 def test_a_long_one_is_learned_by_attention_and_not_by_recurrence():
     attention, lstm = (
-        learn(kind, width(kind, 9352), 61, rate=1e-2, seed=0, steps=120, batch=32, device=CPU)
+        learn(kind, width(kind, 9448), 31, rate=1e-2, seed=0, steps=200, batch=32, device=CPU)
         for kind in ("attention", "LSTM")
     )
     assert attention.accuracy > 0.98
     assert lstm.accuracy < 0.3
-    assert lstm.steps == 120 > attention.steps
+    assert lstm.steps == 200 > attention.steps
 
 
 def learned(kind: str, rate: float, seed: int, accuracy: float, steps: int = 100, distance: int = 8) -> Learned:
@@ -133,4 +146,4 @@ def test_a_miniature(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert len(runs) == 2 * 4 * 2
     assert {run["steps"] for run in runs} == {3}
     assert (tmp_path / "recurrence-copy.png").read_bytes().startswith(b"\x89PNG")
-    assert "| attention | 808 |" in capsys.readouterr().out
+    assert "| attention | 832 |" in capsys.readouterr().out

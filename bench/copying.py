@@ -1,4 +1,4 @@
-"""The copy task: how far apart symbols and the questions about them may be (Hochreiter & Schmidhuber 1997, section 5).
+"""The copy task: how far apart symbols and questions about them may be (Hochreiter & Schmidhuber 1997, section 5).
 
     python -m bench.recurrence copy [--distances 8 32 128] [--steps 400] [--seeds 3] [--device cuda] [--out FOLDER]
 

@@ -82,7 +82,7 @@ def _numbers(path: Path, document: dict[str, Any], key: str) -> tuple[float, ...
     numbers = found if isinstance(found, list) else [found]
     if not numbers or not all(_is_number(value) for value in numbers):
         raise UserError(f"{path}: {key} is {found!r} but must be a number, or one for each channel")
-    return tuple(float(value) for value in numbers)
+    return tuple(float(value) for value in (numbers[:1] if len(set(numbers)) == 1 else numbers))
 
 
 def _is_number(value: object) -> bool:

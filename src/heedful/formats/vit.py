@@ -179,14 +179,12 @@ def _config(folder: Path, document: dict[str, Any]) -> ViTConfig:
         if isinstance(extra, dict) and EXTRA in extra:
             known[EXTRA] = setting(path, extra, EXTRA, float)
         if document.get("pooler_act", "tanh") != "tanh":
-            raise UserError(
-                f"{path}: pooler_act is {document['pooler_act']!r}; only a pooler with tanh can be loaded"
-            )
+            raise UserError(f"{path}: pooler_act is {document['pooler_act']!r}; only poolers with tanh can be loaded")
+    pixels = read_preprocessor(folder)
     try:
-        return ViTConfig(**known, pixels=read_preprocessor(folder))
+        return ViTConfig(**known, pixels=pixels)
     except UserError as error:
-        said = str(error)
-        raise UserError(said if said.startswith(str(folder)) else f"{path}: {said}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def _square(path: Path, key: str, value: object) -> object:

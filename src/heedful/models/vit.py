@@ -184,7 +184,7 @@ def divisors(number: int) -> list[int]:
 def default_patch(image_size: int) -> int:
     """The largest patch, up to 16, that leaves seven or more a side; of images below 16 pixels, four or more.
 
-    So 8 -> 2, 28 -> 4, 32 -> 4, 64 -> 8, 224 -> 16. A prime number of pixels has no patch that is worth its time.
+    So 8 -> 2, 28 -> 4, 32 -> 4, 64 -> 8, 224 -> 16. What has no good divisor, as a prime number, is refused.
     """
     if image_size < 1:
         raise UserError(f"image_size {image_size} must be at least 1")
@@ -193,17 +193,17 @@ def default_patch(image_size: int) -> int:
         near = [size for step in range(1, image_size) for size in (image_size - step, image_size + step)]
         tried = sorted([size for size in near if _suitable(size)][:2])
         raise UserError(
-            f"image_size {image_size} divides by {', '.join(map(str, divisors(image_size)))} alone, so its patches "
-            f"would be too small; try image_size {tried[0]} or {tried[1]}, or choose a patch_size"
+            f"image_size {image_size} divides by {', '.join(map(str, divisors(image_size)))} alone, so no patch "
+            f"suits it; try image_size {tried[0]} or {tried[1]}, or choose a patch_size"
         )
     return patch
 
 
 def _suitable(image_size: int) -> int | None:
-    """The default patch; None where it would be less than a third of what it could be."""
+    """The default patch; None where there would be more than 24 a side though the image is not large."""
     most = min(LARGEST_PATCH, image_size // (7 if image_size >= 16 else 4))
     patch = max((side for side in divisors(image_size) if side <= most), default=1)
-    return patch if 3 * patch >= most else None
+    return patch if patch >= 8 or image_size // patch <= 24 else None
 
 
 class ViTOutput(NamedTuple):
@@ -256,7 +256,7 @@ class ViT(nn.Module):
         _check(pixels, config)
         x = self.patches(pixels)  # (B, N, D)
         if self.cls is not None:
-            x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], 1)
+            x = torch.cat([self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x], 1)
         grid = (pixels.shape[2] // config.patch_size, pixels.shape[3] // config.patch_size)
         return self.dropout(x + grid_positions.resized(self.positions, grid, config.side))
 

@@ -11,6 +11,7 @@ D width, L layers, K classes.
 import copy
 import dataclasses
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -190,8 +191,8 @@ def default_patch(image_size: int) -> int:
         raise UserError(f"image_size {image_size} must be at least 1")
     patch = _suitable(image_size)
     if patch is None:
-        near = [size for step in range(1, image_size) for size in (image_size - step, image_size + step)]
-        tried = sorted([size for size in near if _suitable(size)][:2])
+        near = (size for step in count(1) for size in (image_size - step, image_size + step))
+        tried = sorted(islice(filter(_suitable, near), 2))
         raise UserError(
             f"image_size {image_size} divides by {', '.join(map(str, divisors(image_size)))} alone, so no patch "
             f"suits it; try image_size {tried[0]} or {tried[1]}, or choose a patch_size"
@@ -200,10 +201,13 @@ def default_patch(image_size: int) -> int:
 
 
 def _suitable(image_size: int) -> int | None:
-    """The default patch; None where there would be more than 24 a side though the image is not large."""
-    most = min(LARGEST_PATCH, image_size // (7 if image_size >= 16 else 4))
-    patch = max((side for side in divisors(image_size) if side <= most), default=1)
-    return patch if patch >= 8 or image_size // patch <= 24 else None
+    """The default patch; None where there would be fewer than 4 a side, or more than 24 though they are small."""
+    if image_size < 8:
+        return 1
+    sides = {patch: image_size // patch for patch in divisors(image_size) if patch <= LARGEST_PATCH}
+    usable = [patch for patch, side in sides.items() if side >= 4 and (side <= 24 or patch >= 8)]
+    many = [patch for patch in usable if sides[patch] >= (7 if image_size >= 16 else 4)]
+    return max(many) if many else min(usable, default=None)
 
 
 class ViTOutput(NamedTuple):

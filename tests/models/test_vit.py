@@ -255,6 +255,8 @@ def test_a_copy_for_another_size_answers_as_the_model_does(pool: str):
     assert same.positions is not model.vit.positions
     with pytest.raises(UserError, match="patch_size 4 does not divide image_size 13"):
         at_size(model, 13)
+    cropped = ViT(dataclasses.replace(CONFIG, pixels=Pixels(edge=15)))
+    assert at_size(cropped, 16).config.pixels.edge == 20
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -311,8 +311,10 @@ def at_size(model: Model, image_size: int) -> Model:
     """A copy for images of another size, to train on: its table of positions is resized once and for all."""
     made = copy.deepcopy(model)
     vit = made if isinstance(made, ViT) else made.vit
-    before = vit.config.side
-    vit.config = dataclasses.replace(vit.config, image_size=image_size)
+    before, pixels = vit.config.side, vit.config.pixels
+    if pixels.edge is not None:  # as much is cut off as before
+        pixels = dataclasses.replace(pixels, edge=round(pixels.edge * image_size / vit.config.image_size))
+    vit.config = dataclasses.replace(vit.config, image_size=image_size, pixels=pixels)
     with torch.no_grad():
         table = grid_positions.resized(vit.positions, (vit.config.side, vit.config.side), before)
     vit.positions = nn.Parameter(table.clone(), requires_grad=vit.positions.requires_grad)

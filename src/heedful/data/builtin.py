@@ -14,6 +14,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -53,8 +54,8 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """Handwritten digits (Alpaydin and Kaynak 1998): 1,797 grey images (N, 8, 8) uint8, and what each is (N,)."""
     from sklearn.datasets import load_digits  # slow to import
 
-    found = load_digits()
-    return np.rint(found.images * (255 / 16)).astype(np.uint8), found.target.astype(np.int64)
+    found = cast("dict[str, np.ndarray]", load_digits())
+    return np.rint(found["images"] * (255 / 16)).astype(np.uint8), found["target"].astype(np.int64)
 
 
 def unique(found: Iterable[list[str]]) -> Iterator[list[str]]:

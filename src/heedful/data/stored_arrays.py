@@ -5,6 +5,7 @@ Nothing is unpickled. Memory does not grow with the array. Knows nothing of what
 
 import hashlib
 import struct
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import cast
 import numpy as np
 
 from heedful.data.lines import CHUNK, chunks
+from heedful.durable import file_digest
 from heedful.errors import UserError
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -33,19 +35,19 @@ class StoredArray:
     """Whether the first index changes fastest (Fortran's order); such an array is read as a whole."""
     data: "Callable[[], Stream]"
     """Opens the bytes where the numbers begin."""
+    file: Path | None
+    """None for an array in memory."""
 
     @classmethod
     def of(cls, where: str, array: np.ndarray) -> "StoredArray":
         """An array that is in memory already."""
-        return cls(where, array.shape, array.dtype, False, lambda: Stream(iter([array.tobytes()])))
+        return cls(where, array.shape, array.dtype, False, lambda: Stream(iter([array.tobytes()])), None)
 
     def digest(self) -> str:
-        """Tells the content, the shape and the type."""
-        told = hashlib.sha256(repr((self.shape, self.dtype.str, self.by_columns)).encode())
-        stream = self.data()
-        while chunk := stream.read(CHUNK):
-            told.update(chunk)
-        return told.hexdigest()
+        """Tells the content; for a file, without unpacking it."""
+        inside = self.where.removeprefix(str(self.file))
+        content = hashlib.sha256(self.data().read(-1)).hexdigest() if self.file is None else file_digest(self.file)
+        return f"{content}{inside}"
 
     def pieces(self, rows: int) -> Iterator[np.ndarray]:
         """The array from its first row to its last, so many rows at a time."""
@@ -87,6 +89,7 @@ class Stream:
 
     def read(self, size: int) -> bytes:
         """The next bytes; fewer only at the end."""
+        size = sys.maxsize if size < 0 else size
         while len(self.ready) < size and (chunk := next(self.found, b"")):
             self.ready += chunk
         taken = bytes(self.ready[:size])
@@ -96,7 +99,7 @@ class Stream:
 
 def read_npy(file: Path) -> StoredArray:
     """The array of an npy file, which may be packed."""
-    return _npy(str(file), lambda: Stream(chunks(file)))
+    return _npy(str(file), file, lambda: Stream(chunks(file)))
 
 
 def read_npz(file: Path) -> dict[str, StoredArray]:
@@ -109,7 +112,7 @@ def read_npz(file: Path) -> dict[str, StoredArray]:
     except zipfile.BadZipFile:
         raise UserError(f"{file} is no npz file, or is cut short; write it with numpy.savez") from None
     names = {member.removesuffix(".npy"): member for member in members}
-    return {name: _npy(f"{file}:{name}", partial(_member, file, member)) for name, member in names.items()}
+    return {name: _npy(f"{file}:{name}", file, partial(_member, file, member)) for name, member in names.items()}
 
 
 def read_idx(file: Path) -> StoredArray:
@@ -128,7 +131,7 @@ def read_idx(file: Path) -> StoredArray:
         stream.read(4 + len(sizes))
         return stream
 
-    return StoredArray(str(file), shape, np.dtype(_IDX_TYPES[magic[2]]), False, numbers)
+    return StoredArray(str(file), shape, np.dtype(_IDX_TYPES[magic[2]]), False, numbers, file)
 
 
 def _member(file: Path, member: str) -> Stream:
@@ -144,7 +147,7 @@ def _unzipped(file: Path, member: str) -> Iterator[bytes]:
         raise UserError(f"{file}:{member} is damaged ({error}); write it again") from None
 
 
-def _npy(where: str, bytes_of: Callable[[], Stream]) -> StoredArray:
+def _npy(where: str, file: Path, bytes_of: Callable[[], Stream]) -> StoredArray:
     shape, by_columns, dtype = _header(where, bytes_of())
     if dtype.hasobject:
         raise UserError(f"{where} holds Python objects, which are not read; save it with a type such as uint8")
@@ -156,7 +159,7 @@ def _npy(where: str, bytes_of: Callable[[], Stream]) -> StoredArray:
         _header(where, stream)
         return stream
 
-    return StoredArray(where, shape, dtype, by_columns, numbers)
+    return StoredArray(where, shape, dtype, by_columns, numbers, file)
 
 
 def _header(where: str, stream: Stream) -> tuple[tuple[int, ...], bool, np.dtype]:

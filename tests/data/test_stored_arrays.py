@@ -88,11 +88,15 @@ def test_a_digest_tells_the_content(tmp_path: Path):
     assert (StoredArray.of("memory", ROWS[:, :, ::2]).whole() == ROWS[:, :, ::2]).all()
 
 
+def read_all(read, file: Path) -> None:
+    stored = read(file)
+    for one in stored.values() if isinstance(stored, dict) else [stored]:
+        one.whole()
+
+
 def refused(read, file: Path) -> str:
     with pytest.raises(UserError) as error:
-        stored = read(file)
-        for one in stored.values() if isinstance(stored, dict) else [stored]:
-            one.whole()
+        read_all(read, file)
     told = str(error.value)
     assert str(file) in told
     assert "\n" not in told

@@ -79,9 +79,12 @@ def prepare(
     if name == DIGITS and not Path(name).exists():
         return _digits(size, channels, classes)
     found = find(name)
-    if classes is None and len(found.train.names) < 2:
-        only = ", ".join(map(repr, found.train.names))
-        raise UserError(f"every image of {found.train.where} is of the class {only}; a classifier needs two or more")
+    used = np.unique(found.train.labels)
+    if classes is None and len(used) < 2:
+        only = found.train.names[used[0]]
+        raise UserError(
+            f"every image of {found.train.where} is of the class {only!r}; a classifier needs two or more"
+        )
     names = tuple(classes or found.train.names)
     labels = [None if part is None else _labels(part, names) for part in found]
     key = _key(found, names, size, channels)
@@ -89,7 +92,7 @@ def prepare(
     if not (folder / "meta.json").is_file():
         with careful(), new_folder(folder) as aside:
             _write(found, labels, names, aside, size, channels, skip_bad, strict=classes is None)
-    return _load(folder, key, names, skip_bad)
+    return _load(folder, key, found, names, skip_bad)
 
 
 def default_size(height: int, width: int) -> int:
@@ -121,9 +124,17 @@ def _labels(part: Part, classes: tuple[str, ...]) -> np.ndarray:
     unknown = [name for name in part.names if name not in places]
     if not unknown:
         return np.array([places[name] for name in part.names])[part.labels]
-    numbers = isinstance(part.images, StoredArray) and not any(map(_is_number, classes))
-    if numbers and all(_is_number(name) and int(name) < len(classes) for name in part.names):
-        return np.array([int(name) for name in part.names])[part.labels]
+    if (
+        isinstance(part.images, StoredArray)
+        and all(map(_is_number, part.names))
+        and not any(map(_is_number, classes))
+    ):
+        indices = np.array([int(name) for name in part.names])
+        if indices.max() >= len(classes):
+            raise UserError(
+                f"{part.where} has the label {indices.max()}, but there are classes for 0 to {len(classes) - 1} only"
+            )
+        return indices[part.labels]
     known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
     raise UserError(f"{part.where} has the class {unknown[0]!r}, which is none of those trained on: {known}")
 
@@ -171,22 +182,22 @@ def _write(
     if size is None or channels is None:
         usual_size, usual_channels = _usual(found.train)
         size, channels = size or usual_size, channels or usual_channels
-    meta: dict[str, Any] = {"format": FORMAT, "size": size, "channels": channels, "skipped": [], "parts": {}}
+    meta: dict[str, Any] = {"format": FORMAT, "size": size, "channels": channels, "parts": {}, "skipped": {}}
     for name, part, wanted in zip(("train", "heldout"), found, labels, strict=True):
         if part is None or wanted is None:
             continue
-        kept = []
+        kept, skipped = [], []
         with (folder / f"{name}.pixels").open("wb") as file:
-            for pixels, sound in _decoded(part, size, channels, skip_bad, meta["skipped"]):
+            for pixels, sound in _decoded(part, size, channels, skip_bad, skipped):
                 file.write(np.ascontiguousarray(pixels).data)
                 kept.append(sound)
         rows = np.concatenate(kept)
         lost = np.setdiff1d(wanted, wanted[rows])
         if not rows.any() or (strict and name == "train" and len(lost)):
             of_class = f" of the class {names[lost[0]]!r}" if len(lost) else ""
-            raise UserError(f"no image{of_class} in {part.where} can be read; the first: {meta['skipped'][0][0]}")
+            raise UserError(f"no image{of_class} in {part.where} can be read: give others, or leave the class out")
         (folder / f"{name}.labels").write_bytes(wanted[rows].astype("<i8").tobytes())
-        meta["parts"][name] = int(rows.sum())
+        meta["parts"][name], meta["skipped"][name] = int(rows.sum()), skipped
     (folder / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
 
 
@@ -212,7 +223,7 @@ def _decoded(
             if isinstance(one, Unreadable):
                 if not skip_bad:
                     raise UserError(f"{file}: {one}, {OR_SKIP_FILES}")
-                skipped.append([str(file), str(one)])
+                skipped.append([file.relative_to(part.where).as_posix(), str(one)])
         good = [one for one in read if not isinstance(one, Unreadable)]
         pixels = np.stack(good) if good else np.empty((0, size, size, channels), np.uint8)
         yield pixels, np.array([not isinstance(one, Unreadable) for one in read])
@@ -238,12 +249,17 @@ def _usual(part: Part) -> tuple[int, int]:
     return default_size(*most), 1 if all(header.grey for header in headers) else 3
 
 
-def _load(folder: Path, key: str, names: tuple[str, ...], skip_bad: bool) -> Stored:
+def _load(folder: Path, key: str, found: Found, names: tuple[str, ...], skip_bad: bool) -> Stored:
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         shape = (meta["size"], meta["size"], meta["channels"])
         parts = {name: _mapped(folder, name, count, shape, names) for name, count in meta["parts"].items()}
-        skipped = tuple(Flaw(*flaw) for flaw in meta["skipped"])
+        skipped = tuple(
+            Flaw(str(part.where / file), problem)
+            for name, part in zip(("train", "heldout"), found, strict=True)
+            if part is not None
+            for file, problem in meta["skipped"][name]
+        )
         train = parts["train"]
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(

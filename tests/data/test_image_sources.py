@@ -126,6 +126,7 @@ def test_folders_that_are_refused(tmp_path: Path):
         (("x_train.npy", "y_train.npy"), ("x_test.npy", "y_test.npy")),
         (("images-train.npy", "labels-train.npy"), ("images-dev.npy", "labels-dev.npy")),
         (("images.npy", "labels.npy"), ("X.val.npy", "Y.val.npy")),
+        (("train_data.npy", "train_image_labels.npy"), ("test_data.npy", "test_image_labels.npy")),
     ],
 )
 def test_pairs_of_arrays(tmp_path: Path, train: tuple[str, str], test: tuple[str, str]):

@@ -1,6 +1,7 @@
 """From a name to arrays on disk: sizes, classes, what is skipped, and that nothing is decoded twice."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +192,23 @@ def test_arrays_go_the_same_way(tmp_path: Path, cache: Path):
     assert found.train.labels.tolist() == [1, 0, 1, 0, 0]
     grey = prepare(str(make_pair(tmp_path / "grey", pixels[:, :1] / 255.0, [0, 1, 0, 1, 1])), cache=cache)
     assert (grey.train.pixels[..., 0] == pixels[:, 0]).all()
+
+
+def test_memory_does_not_grow_with_the_array(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    """40 MB of pixels pass through in pieces of 1 MB, and are mapped in the end."""
+    monkeypatch.setattr("heedful.data.pixel_arrays._PIECE", 1 << 20)
+    pair = make_pair(tmp_path / "pair", np.zeros((1, 1), np.uint8), [0, 1] * 20_000)
+    pixels = np.lib.format.open_memmap(pair / "images.npy", "w+", np.uint8, (40_000, 32, 32))
+    pixels[-1] = 7
+    pixels.flush()
+    del pixels
+    tracemalloc.start()
+    found = prepare(str(pair), cache=cache)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12 << 20
+    assert found.train.pixels.shape == (40_000, 32, 32, 1)
+    assert (found.train.pixels[-1] == 7).all()
 
 
 def test_other_labels_are_other_data(tmp_path: Path, cache: Path):

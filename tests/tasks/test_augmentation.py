@@ -126,6 +126,14 @@ def test_boxes_lie_in_the_image(height: int, width: int, least: float, seed: int
         assert (boxes[:, 1] + boxes[:, 3] <= width + 1e-4).all()
 
 
+def test_every_pixel_may_be_erased():
+    boxes = erasing_boxes(np.random.default_rng(0), 3000, 7, 5, 1.0)
+    assert {0, 6} <= set(boxes[:, 0])
+    assert (boxes[:, 0] + boxes[:, 2]).max() == 7
+    small = boxes[(boxes[:, 2] == 1) & (boxes[:, 3] == 1)]
+    assert set(map(tuple, small[:, :2].tolist())) == {(y, x) for y in range(7) for x in range(5)}
+
+
 def test_a_zoom_keeps_the_least_share():
     top, left, tall, wide = zoom_boxes(np.random.default_rng(0), 2000, 20, 20, 0.5)
     share = tall * wide / 400

@@ -94,6 +94,12 @@ def test_terms_of_mixed_images_are_against_mixed_labels():
     assert found.loss.item() != other.loss.item()
 
 
+def test_the_same_images_look_different_later_in_the_run():
+    later = batch()._replace(numbers=batch().numbers + 13)
+    first, second = (seen(one, CPU, PLAIN, Augmentation(crop=0.25), seed=1)[0] for one in (batch(), later))
+    assert not first.equal(second)
+
+
 def test_a_resumed_run_sees_what_an_uninterrupted_one_does():
     """Also on other ranks: the draws belong to the batch."""
     rng = np.random.default_rng(0)

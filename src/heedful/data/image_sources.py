@@ -174,7 +174,8 @@ def _words(name: str) -> tuple[str | None, str | None, tuple[str, ...]]:
     skipped = ("npy", "ubyte", *(ending[1:] for ending in PACKINGS))
     words = [word for word in re.split(r"[-_. ]+", name.lower()) if word not in skipped]
     words = [word for word in words if not re.fullmatch(r"idx[0-9]?", word)]
-    content = next((kind for kind in ("x", "y") for w in words if w in (_IMAGES if kind == "x" else _LABELS)), None)
+    # Labels first: image_labels are no images.
+    content = "y" if any(w in _LABELS for w in words) else "x" if any(w in _IMAGES for w in words) else None
     part = next((word for word in words if word in (*TRAIN, *HELD_OUT)), None)
     rest = tuple(word for word in words if word not in (*_IMAGES, *_LABELS, *TRAIN, *HELD_OUT))
     return content, part, rest

@@ -23,11 +23,9 @@ def shift(pixels: Tensor, down: Tensor, right: Tensor, fill: Tensor) -> Tensor:
     rows = torch.arange(height, device=pixels.device) - down[:, None]  # (B, H): where each row comes from
     columns = torch.arange(width, device=pixels.device) - right[:, None]
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None]
-    image = torch.arange(len(pixels), device=pixels.device)[:, None, None]
-    moved = pixels.permute(0, 2, 3, 1)[
-        image, rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None]
-    ]
-    return torch.where(inside[..., None], moved, _byte(fill)).permute(0, 3, 1, 2).contiguous()
+    moved = pixels.gather(2, rows.clamp(0, height - 1)[:, None, :, None].expand_as(pixels))
+    moved = moved.gather(3, columns.clamp(0, width - 1)[:, None, None].expand_as(pixels))
+    return torch.where(inside[:, None], moved, _byte(fill)[:, None, None])
 
 
 def zoom(pixels: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ from heedful.train.distributed import World, restarts, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import OPTIMIZERS
+from heedful.train.replay_images import ImageReplay
 from heedful.train.schedule import seconds
 
 RESULT_FILE = "evaluation.json"
@@ -108,6 +109,7 @@ def build(material: VisionMaterial) -> ViTClassifier:
         # The middle of a picture is what it was trained on.
         pixels=Pixels(mean=normalisation.mean, std=normalisation.std, edge=images.height),
     )
+    config = replace(config, init_std=part.init_std or config.dim**-0.5)
     model = ViTClassifier(config, images.classes)
     initialise(model, torch.Generator().manual_seed(step_seed(material.recipe.run.seed, 0, 2**31)))
     return model
@@ -143,10 +145,14 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     optimizer = make(model, lr=plan.lr, betas=(0.9, learning.beta2), eps=EPS, decay=learning.weight_decay)
     progress = _restore(folder, judge, optimizer, ranks, log) if options.resume else Progress()
 
+    # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
+    recorded = compute.device.type == "cuda" and ranks.ranks == 1
+    scores = ImageReplay(model, learning.batch, compute.dtype) if recorded else model
+
     def terms(batch: ImageBatch) -> dict[str, Term]:
         with compute.autocast():
             return vision_terms(
-                model,
+                scores,
                 batch,
                 compute.device,
                 material.normalisation,

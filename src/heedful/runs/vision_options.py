@@ -78,8 +78,13 @@ class VisionModelPart:
     """Several small convolutions in place of one large stride."""
     locality: bool = False
     """Patches do not look at themselves, and heads learn how sharply they look (locality self-attention)."""
+    init_std: Annotated[float | None, optional(metavar="DEVIATION")] = None
+    """Deviation of the first weights (by default one over the root of the width; 0.02 is published, and with it narrow
+    models learn next to nothing for a long time)."""
 
     def __post_init__(self) -> None:
+        if self.init_std is not None and not self.init_std > 0:
+            raise UserError(f"init_std {self.init_std} must be above 0; 0.02 is published")
         for name in ("dropout", "attention_dropout", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")

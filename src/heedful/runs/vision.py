@@ -233,7 +233,7 @@ def _save(judge: VisionJudge, out: Path) -> None:
         "metric": METRIC,
         "step": judge.best_step,
         "examples": len(judge.material.heldout),
-        "scores": found.scores,
+        "scores": {name: score for name, score in found.scores.items() if name != "loss"},
         "classes": [one._asdict() for one in found.classes],
     }
     write_file(out / RESULT_FILE, (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())

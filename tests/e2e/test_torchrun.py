@@ -287,7 +287,7 @@ def test_torchrun_restarts_a_run_by_itself(home: Path, pair: Path, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def others(encoder: Path, labelled_files: Callable[..., Path], home: Path) -> dict[str, Words]:
-    """Commands of the other kinds of run, but for their batches; a step is 16 examples or images, or 2 × 384 tokens."""
+    """Commands of the other kinds of run, but for their batches; a step is 16 examples, images, or 2 × 384 tokens."""
     finetune = [encoder, labelled_files("classify", 60), "--dev", labelled_files("classify", 40, 1), "--epochs", "3"]
     for name, numbers in (("train", range(1103, 9000, 113)), ("dev", range(7, 9000, 1277))):
         lines = ["en\tko", *(f"{english(number)}\t{korean(number)}" for number in numbers)]

@@ -92,7 +92,9 @@ def test_transformers_opens_the_folder_and_says_the_same(reference: Path, arrays
     assert theirs.config.id2label[2] == "south west"
     processor = ViTImageProcessor.from_pretrained(reference)
     pixels, labels = np.load(arrays / "test_images.npy"), np.load(arrays / "test_labels.npy")
-    read = processor([Image.fromarray(image) for image in pixels], return_tensors="pt", input_data_format="channels_last")
+    read = processor(
+        [Image.fromarray(image) for image in pixels], return_tensors="pt", input_data_format="channels_last"
+    )
     model = load_vit(reference)
     mine = normalised(torch.from_numpy(pixels)[..., None], model.config.pixels)
     torch.testing.assert_close(read["pixel_values"], mine, atol=1e-5, rtol=1e-5)

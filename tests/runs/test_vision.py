@@ -162,5 +162,5 @@ def test_a_loss_that_is_no_number_says_what_to_try(tmp_path: Path, monkeypatch: 
         raise Diverged(7, "loss", math.nan)
 
     monkeypatch.setattr(vision, "vision_terms", diverged)
-    with pytest.raises(UserError, match="the loss became nan at step 7; there is no checkpoint yet; try a lower --lr"):
+    with pytest.raises(UserError, match="became nan at step 7; there is no checkpoint yet; try a lower --lr"):
         train_vision(VisionOptions(settings=VisionRecipe(run=VisionRun(steps=2)), out=tmp_path / "out"))

@@ -68,7 +68,8 @@ def test_plain_is_a_vit_without_any_of_it():
     assert replace(plain.augmentation, magnitude=NONE.magnitude, mixed=NONE.mixed) == NONE
     assert (plain.learning.smoothing, plain.learning.name) == (0.0, "adamw")
     assert (plain.model.stochastic_depth, plain.model.init_std) == (0.0, 0.02)
-    assert not (plain.model.shifted_patches or plain.model.convolutional_stem or plain.model.locality)
+    part = plain.model
+    assert not any((part.shifted_patches, part.convolutional_stem, part.locality))
 
 
 def test_a_recipe_says_only_how_it_differs_from_the_usual_one(tmp_path: Path):

@@ -83,8 +83,8 @@ class VisionModelPart:
     locality: bool = False
     """Patches do not look at themselves, and heads learn how sharply they look (locality self-attention)."""
     init_std: Annotated[float | None, optional(metavar="DEVIATION")] = None
-    """Deviation of the first weights (by default one over the root of the width; 0.02 is published, and with it narrow
-    models learn next to nothing for a long time)."""
+    """Deviation of the first weights (by default one over the root of the width; 0.02 is published, but narrow models
+    then learn next to nothing for long)."""
 
     def __post_init__(self) -> None:
         if self.init_std is not None and not self.init_std > 0:
@@ -149,7 +149,8 @@ class VisionRun(MachinePart):
     steps: Annotated[int | None, optional(metavar="N")] = None
     """Train for this many steps instead."""
     budget: Annotated[str | None, optional(metavar="TIME")] = None
-    """Train for this long instead (90s, 10m, 1h30m); 10m when none of the three is given, for the digits 30 epochs."""
+    """Train for this long instead (90s, 10m, 1h30m); 10m when none of the three is given, 30 epochs for
+    the digits."""
     evaluations: int = 10
     """Evaluations on the held-out images, evenly over the run; the best state is kept. 1 keeps the last."""
 
@@ -188,8 +189,8 @@ class VisionOptions:
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
     recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
-    """Start from a recipe (plain: ViT without what helps where images are few; digits, fashion_mnist, cifar_small: for
-    such data; or a TOML file); other options override it."""
+    """Start from a recipe (plain: ViT without what helps where images are few; digits, fashion_mnist, cifar_small:
+    for such data; or a TOML file); other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
@@ -225,10 +226,11 @@ def resolved(recipe: VisionRecipe, *, side: int, patch: int, images: int, gpu: b
     size = recipe.model.size or usual_size(side, gpu=gpu)
     if run.epochs is run.steps is run.budget is None:
         run = replace(run, epochs=DIGITS_EPOCHS) if recipe.data == DIGITS else replace(run, budget=BUDGET)
+    rate = learning.lr or RATES[learning.name][size]
     return replace(
         recipe,
         model=replace(recipe.model, size=size, patch_size=recipe.model.patch_size or patch),
-        learning=replace(learning, lr=learning.lr or RATES[learning.name][size], batch=learning.batch or usual_batch(images)),
+        learning=replace(learning, lr=rate, batch=learning.batch or usual_batch(images)),
         run=run,
     )
 

@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from heedful.arguments import deferred, parse
 from heedful.commands import asking, evaluating, folders, making, translating, words
@@ -23,6 +23,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         making.pretrain,
         making.finetune,
         making.train_translator,
+        making.train_vision,
         making.tokenizer,
         making.prepare,
         asking.fill,
@@ -41,6 +42,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
         folders.doctor,
     )
 }
+
+
+WITH_RECIPES: dict[str, Callable[[list[str]], Any]] = {
+    "pretrain": making.pretrain_options,
+    "finetune": making.finetune_options,
+    "train-translator": making.translator_options,
+    "train-vision": making.vision_options,
+    "train-vectors": making.vectors_options,
+}
+"""What reads the options of commands that take a recipe, or the settings of a run to go on with."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -78,14 +89,8 @@ def _run(arguments: list[str]) -> None:
         raise UserError(
             f"there is no command {name!r}; {f'did you mean {near[0]!r}?' if near else 'see heedful --help'}"
         )
-    if name == "pretrain":
-        making.pretrain(making.pretrain_options(rest))
-    elif name == "finetune":
-        making.finetune(making.finetune_options(rest))
-    elif name == "train-translator":
-        making.train_translator(making.translator_options(rest))
-    elif name == "train-vectors":
-        words.train_vectors(making.vectors_options(rest))
+    if name in WITH_RECIPES:
+        COMMANDS[name](WITH_RECIPES[name](rest))
     else:
         parse(deferred(COMMANDS[name]), name, rest)()
 

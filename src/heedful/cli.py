@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from heedful.arguments import deferred, parse
-from heedful.commands import asking, evaluating, folders, making, translating
+from heedful.commands import asking, evaluating, folders, making, seeing, translating
 from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         asking.fill,
         asking.predict,
         translating.translate,
+        seeing.see,
         evaluating.evaluate,
         asking.embed,
         asking.search,

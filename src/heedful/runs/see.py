@@ -57,7 +57,8 @@ def find(names: Sequence[str]) -> list[Path]:
             if path.exists():
                 found += _within(path)
                 continue
-            matched = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else []
+            # Path has no pattern that may begin anywhere, as a shell's does
+            matched = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else []  # noqa: PTH207
             inside = [file for match in matched for file in _within(Path(match), pattern=True)]
         if not inside:
             raise UserError(_missing(path))
@@ -67,9 +68,7 @@ def find(names: Sequence[str]) -> list[Path]:
     return found
 
 
-def see(
-    predictor: ImagePredictor, files: Sequence[Path], wanted: Wanted, say: Callable[[str], None]
-) -> str | None:
+def see(predictor: ImagePredictor, files: Sequence[Path], wanted: Wanted, say: Callable[[str], None]) -> str | None:
     """Say what is in every file; what there is to say in the end of those that could not be read."""
     if wanted.picture is not None:
         looking(predictor, wanted.layer)

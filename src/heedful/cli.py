@@ -23,6 +23,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         making.pretrain,
         making.finetune,
         making.train_translator,
+        making.train_vision,
         making.tokenizer,
         making.prepare,
         asking.fill,
@@ -82,6 +83,8 @@ def _run(arguments: list[str]) -> None:
         making.finetune(making.finetune_options(rest))
     elif name == "train-translator":
         making.train_translator(making.translator_options(rest))
+    elif name == "train-vision":
+        making.train_vision(making.vision_options(rest))
     else:
         parse(deferred(COMMANDS[name]), name, rest)()
 

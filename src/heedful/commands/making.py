@@ -80,6 +80,13 @@ def train_translator(options: Any) -> None:
     run(options)
 
 
+def train_vision(options: Any) -> None:
+    """Train a ViT to tell images apart: reading, training, evaluation, a folder anyone can open."""
+    from heedful.runs.vision import train_vision as run
+
+    run(options)
+
+
 def tokenizer(
     corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
     out: Annotated[Path, arg(metavar="FOLDER")],
@@ -164,6 +171,17 @@ def translator_options(arguments: list[str]) -> Any:
     base = without(_base(arguments, TranslatorRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     default = TranslatorOptions(settings=base, out=MISSING)
     return parse(TranslatorOptions, "train-translator", arguments, default=default)
+
+
+def vision_options(arguments: list[str]) -> Any:
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
+    from tyro import MISSING
+
+    from heedful.runs.options import without
+    from heedful.runs.vision_options import RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
+
+    base = without(_base(arguments, VisionRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
+    return parse(VisionOptions, "train-vision", arguments, default=VisionOptions(settings=base, out=MISSING))
 
 
 def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:

@@ -12,7 +12,7 @@ from heedful.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Random changes to the training images, drawn anew for every image in every epoch. By default, none."""
+    """Random changes to the training images, drawn anew for every image in every epoch."""
 
     crop: float = 0.0
     """Random crop with padding: the share of its side that an image is moved by at most (an eighth is usual)."""

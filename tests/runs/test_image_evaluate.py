@@ -100,7 +100,7 @@ def test_arrays_of_another_size(predictor: ImagePredictor, tmp_path: Path, first
 def test_classes_that_the_model_does_not_know(predictor: ImagePredictor, album: Path, tmp_path: Path):
     paint(album / "purple" / "1.png", "red")
     with pytest.raises(
-        UserError, match="has the class 'purple', which is none of those trained on: red, green, blue"
+        UserError, match="the class 'purple', which is none of those trained on: red, green, blue"
     ):
         run.evaluate(predictor, str(album))
     np.savez(tmp_path / "n.npz", x=np.zeros((2, 5, 7, 3), np.uint8), y=np.array([0, 3]))
@@ -121,7 +121,7 @@ def test_a_bad_file_is_named_or_passed_over(predictor: ImagePredictor, album: Pa
     for name in ("red", "blue"):
         (broken / name).mkdir(parents=True)
         (broken / name / "1.png").write_bytes(b"none")
-    with pytest.raises(UserError, match="no image of .* can be read: 2 files, the first: "):
+    with pytest.raises(UserError, match=r"no image of .* can be read: 2 files, the first: "):
         run.evaluate(predictor, str(broken), skip_bad=True)
 
 

@@ -240,7 +240,9 @@ def _save(judge: VisionJudge, out: Path) -> None:
     save_vit(judge.model, out)
 
 
-def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer, ranks: World, log: Log) -> Progress:
+def _restore(
+    folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer, ranks: World, log: Log
+) -> Progress:
     found = last_checkpoint(folder, judge.material.digest, log, ranks)
     if found is None:
         return Progress()

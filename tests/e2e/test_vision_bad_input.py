@@ -111,7 +111,11 @@ def test_a_class_of_which_no_image_can_be_read(shell: Shell, photos: Path):
 
 
 ARRAYS = {
-    "flat images": (np.zeros((6, 64), np.uint8), np.arange(6) % 2, "x_train.npy has the shape (6, 64); give images as"),
+    "flat images": (
+        np.zeros((6, 64), np.uint8),
+        np.arange(6) % 2,
+        "x_train.npy has the shape (6, 64); give images as",
+    ),
     "integers of another kind": (np.zeros((6, 8, 8), np.int32), np.arange(6) % 2, "x_train.npy holds int32; give"),
     "floats beyond one": (np.full((6, 8, 8), 7.5), np.arange(6) % 2, "x_train.npy has the pixel 7.5; floats must be"),
     "no numbers": (np.full((6, 8, 8), np.nan), np.arange(6) % 2, "x_train.npy has the pixel nan; floats must be"),

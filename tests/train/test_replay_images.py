@@ -1,4 +1,4 @@
-"""A recorded ViT says and learns what it does otherwise. Without a GPU nothing is recorded, but the rest is the same."""
+"""A recorded ViT says and learns what it does otherwise. Without a GPU nothing is recorded; all else is the same."""
 
 import copy
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""Training an image classifier, from images to a model folder: reads, trains, keeps the best, saves, resumes exactly."""
+"""Training an image classifier, from images to a model folder: reads, trains, keeps the best, and resumes exactly."""
 
 import json
 import shlex
@@ -203,8 +203,9 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         save=save,
     )
     introduce(log, model, _shape(model.config), compute, ranks, progress)
+    size = min(learning.batch, len(material.train))
     log.note(
-        f"training: {counted(data.batches, 'batch', 'batches')} of {counted(min(learning.batch, len(material.train)), 'image')} an epoch, "
+        f"training: {counted(data.batches, 'batch', 'batches')} of {counted(size, 'image')} an epoch, "
         f"{_length(recipe)}, learning rate {plan.lr:g}; the best {METRIC} on the held-out images is kept"
     )
     cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
@@ -233,16 +234,14 @@ def _save(judge: VisionJudge, out: Path) -> None:
         "metric": METRIC,
         "step": judge.best_step,
         "examples": len(judge.material.heldout),
-        "scores": found.scores,
+        "scores": {name: score for name, score in found.scores.items() if name != "loss"},
         "classes": [one._asdict() for one in found.classes],
     }
     write_file(out / RESULT_FILE, (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
     save_vit(judge.model, out)
 
 
-def _restore(
-    folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer, ranks: World, log: Log
-) -> Progress:
+def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer, ranks: World, log: Log) -> Progress:
     found = last_checkpoint(folder, judge.material.digest, log, ranks)
     if found is None:
         return Progress()

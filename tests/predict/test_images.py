@@ -256,9 +256,7 @@ def test_folders_of_another_kind(colours: Path, encoder: Path, translator: Calla
             load(colours)
     with pytest.raises(UserError, match="does not translate, it is a model of type 'vit'; ask it with `heedful see`"):
         load_translator(colours)
-    with pytest.raises(
-        UserError, match="reads texts, not images, it is a model of type 'bert'; ask it with"
-    ):
+    with pytest.raises(UserError, match="reads texts, not images, it is a model of type 'bert'; ask it with"):
         load_images(encoder)
     with pytest.raises(UserError, match="it is a model of type 'marian'; ask it with `heedful translate`"):
         load_images(translator("two"))

@@ -99,9 +99,7 @@ def test_arrays_of_another_size(predictor: ImagePredictor, tmp_path: Path, first
 
 def test_classes_that_the_model_does_not_know(predictor: ImagePredictor, album: Path, tmp_path: Path):
     paint(album / "purple" / "1.png", "red")
-    with pytest.raises(
-        UserError, match="the class 'purple', which is none of those trained on: red, green, blue"
-    ):
+    with pytest.raises(UserError, match="the class 'purple', which is none of those trained on: red, green, blue"):
         run.evaluate(predictor, str(album))
     np.savez(tmp_path / "n.npz", x=np.zeros((2, 5, 7, 3), np.uint8), y=np.array([0, 3]))
     with pytest.raises(UserError, match=r"has the label 3, but there are classes for 0 to 2 only"):

@@ -84,7 +84,7 @@ def test_json_has_the_best(predictor: ImagePredictor, album: Path):
         "score": answer.score,
         "scores": answer.best(2),
     }
-    assert list(table["scores"])[0] == "blue"
+    assert next(iter(table["scores"])) == "blue"
 
 
 def test_a_bad_file_is_named_or_passed_over(predictor: ImagePredictor, album: Path):
@@ -104,7 +104,7 @@ def test_a_bad_file_is_named_or_passed_over(predictor: ImagePredictor, album: Pa
     see.see(predictor, files, Wanted(skip_bad=True, json=True), said.append)
     assert json.loads(said[1]) == {"image": str(files[1]), "error": problem}
 
-    with pytest.raises(UserError, match="no image can be read: 2 files, the first: .*notes.txt: it is no png"):
+    with pytest.raises(UserError, match=r"no image can be read: 2 files, the first: .*notes\.txt: it is no png"):
         see.see(predictor, [files[1]] * 2, Wanted(skip_bad=True), said.append)
 
 
@@ -140,6 +140,6 @@ def test_wishes_that_can_not_be(predictor: ImagePredictor, tmp_path: Path, album
     with pytest.raises(UserError, match=r"p.jpg can't be drawn; let its name end in \.png, \.svg, \.pdf"):
         Wanted(picture=tmp_path / "p.jpg")
     said: list[str] = []
-    with pytest.raises(UserError, match="layer 3 is not one of .*; choose from 1 to 2"):
+    with pytest.raises(UserError, match=r"layer 3 is not one of .*; choose from 1 to 2"):
         see.see(predictor, [album / "c.png"], Wanted(picture=tmp_path / "p.png", layer=3), said.append)
     assert said == []

@@ -53,7 +53,7 @@ def test_what_can_not_be_exported(folder: Path, tmp_path: Path):
         export(folder, to="ctranslate2", int8=False, out=None)
     foreign = tmp_path / "foreign.onnx"
     foreign.write_bytes(b"theirs")
-    with pytest.raises(UserError, match="foreign.onnx exists and was not written by heedful; move it away"):
+    with pytest.raises(UserError, match=r"foreign\.onnx exists and was not written by heedful; move it away"):
         export(folder, to=None, int8=False, out=foreign)
     assert foreign.read_bytes() == b"theirs"
     bare = tmp_path / "bare"

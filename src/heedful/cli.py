@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from heedful.arguments import deferred, parse
-from heedful.commands import asking, evaluating, folders, making, translating, words
+from heedful.commands import asking, evaluating, folders, making, seeing, translating, words
 from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
         asking.fill,
         asking.predict,
         translating.translate,
+        seeing.see,
         evaluating.evaluate,
         asking.embed,
         asking.search,

@@ -15,30 +15,43 @@ R = TypeVar("R")
 
 def demo(
     out: Annotated[Path, arg(metavar="FOLDER")] = Path("demo"),
-    part: Literal["all", "bert", "translation"] = "all",
+    part: Literal["all", "bert", "translation", "vision"] = "all",
     steps: Annotated[int | None, optional(metavar="N")] = None,
     seed: int = 0,
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None,
 ) -> None:
-    """Train a small BERT on Python's own documentation and a translator of numbers in six minutes, and try both.
+    """Train a small BERT, a translator of numbers and a reader of digits in seven minutes, and try them.
 
     Args:
-        out: Where the BERT goes; the translator goes beside it, into FOLDER-translator.
-        part: The BERT alone (about five minutes), the translator alone (about one), or one after the other.
+        out: Where the BERT goes, which learns from Python's own documentation; the others go beside it, into
+            FOLDER-translator and FOLDER-vision.
+        part: The BERT alone (about five minutes), the translator or the image classifier alone (about one each), or
+            one after the other.
         steps: Train each model for this many steps instead of its usual number.
         seed: Everything random follows from it.
         cache: Where prepared text is kept (~/.cache/heedful by default).
     """
-    if part != "translation":
-        from heedful.runs.demo import demo as bert
+    parts = ("bert", "translation", "vision") if part == "all" else (part,)
+    for number, one in enumerate(parts):
+        if number:
+            say("")
+        run, folder = _demo(one, out)
+        run(folder, steps=steps, seed=seed, cache=cache, say=say)
 
-        bert(out, steps=steps, seed=seed, cache=cache, say=say)
-    if part == "all":
-        say("")
-    if part != "bert":
+
+def _demo(part: str, out: Path) -> tuple[Callable[..., None], Path]:
+    """What a part of the demonstration runs, and where."""
+    if part == "bert":
+        from heedful.runs import demo
+
+        return demo.demo, out
+    if part == "translation":
         from heedful.runs import demo_translation
 
-        demo_translation.demo(demo_translation.folder(out), steps=steps, seed=seed, cache=cache, say=say)
+        return demo_translation.demo, demo_translation.folder(out)
+    from heedful.runs import demo_vision
+
+    return demo_vision.demo, demo_vision.folder(out)
 
 
 def pretrain(options: Any) -> None:

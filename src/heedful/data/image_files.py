@@ -1,11 +1,12 @@
 """One image file as an array: any size, mode or orientation in, a square of grey or RGB bytes out.
 
-The largest square in the middle is cut out and brought to the size, which is what resizing the shorter side and
-cropping the centre comes to, without a huge image in between. What is transparent is laid on white. Of a moving
-picture, the first frame is taken. Pillow reads; what it can't read is told in words, without the file's name.
-Knows nothing of folders or classes.
+Unless another framing is asked for, the largest square in the middle is cut out and brought to the size, which is
+what resizing the shorter side and cropping the centre comes to, without a huge image in between. What is transparent
+is laid on white. Of a moving picture, the first frame is taken. Pillow reads; what it can't read is told in words,
+without the file's name. Knows nothing of folders or classes.
 """
 
+import math
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -29,6 +30,23 @@ class Unreadable(Exception):  # noqa: N818 (whoever knows the name makes the err
     """A file that is no image that can be used. The message says why, and what to do."""
 
 
+class Framing(NamedTuple):
+    """What of an image is taken, and how it is made larger or smaller."""
+
+    share: float | None = 1.0
+    """Of the shorter side: the square of so much in the middle. None takes everything, and stretches it."""
+    resample: Image.Resampling = RESAMPLE
+
+    @property
+    def enough(self) -> float:
+        """How many times the size an image must have at least to be decoded at a fraction."""
+        return 2.0 if self.share is None else 2.0 / self.share
+
+
+MIDDLE = Framing()
+"""The largest square."""
+
+
 class Header(NamedTuple):
     """What a file says of itself before it is decoded."""
 
@@ -49,12 +67,19 @@ def careful() -> Generator[None, None, None]:
         yield
 
 
-def read_image(file: Path | BinaryIO, size: int, channels: int) -> np.ndarray:
+def read_image(file: Path | BinaryIO, size: int, channels: int, framing: Framing = MIDDLE) -> np.ndarray:
     """The pixels of a file, (size, size, channels) uint8. Raises Unreadable."""
     with _readable(file) as image:
         # A jpeg of many megapixels is decoded at a fraction, but never below twice what is needed.
-        image.draft(None, (2 * size, 2 * size))  # pyrefly: ignore (None leaves the mode alone)
-        return fitted(ImageOps.exif_transpose(image), size, channels)
+        least = math.ceil(framing.enough * size)
+        image.draft(None, (least, least))  # pyrefly: ignore (None leaves the mode alone)
+        return fitted(ImageOps.exif_transpose(image), size, channels, framing)
+
+
+def taken_in(image: Image.Image, size: int, channels: int, framing: Framing = MIDDLE) -> np.ndarray:
+    """The same of an image that is open, or was made. Raises Unreadable."""
+    with _worded():
+        return fitted(ImageOps.exif_transpose(image), size, channels, framing)
 
 
 def read_header(file: Path) -> Header:
@@ -66,15 +91,22 @@ def read_header(file: Path) -> Header:
         return Header(height, width, image.mode in _GREY or image.mode.startswith("I;16"))
 
 
-def fitted(image: Image.Image, size: int, channels: int) -> np.ndarray:
+def fitted(image: Image.Image, size: int, channels: int, framing: Framing = MIDDLE) -> np.ndarray:
     """The square in the middle of an image, at a size, grey or RGB: (size, size, channels) uint8."""
     image = _plain(image, "L" if channels == 1 else "RGB")
-    width, height = image.size
-    if (width, height) != (size, size):
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        image = image.resize((size, size), RESAMPLE, box=(left, top, left + side, top + side))
+    box = _box(*image.size, framing.share)
+    if image.size != (size, size) or box != (0, 0, size, size):
+        image = image.resize((size, size), framing.resample, box=box)
     return np.asarray(image).reshape(size, size, channels)
+
+
+def _box(width: int, height: int, share: float | None) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of what is taken of an image."""
+    if share is None:
+        return 0, 0, width, height
+    side = share * min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side
 
 
 def _plain(image: Image.Image, mode: str) -> Image.Image:
@@ -99,11 +131,17 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 @contextmanager
 def _readable(file: Path | BinaryIO) -> Generator[Image.Image, None, None]:
+    with _worded(), Image.open(file, formats=_FORMATS) as image:
+        if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
+            raise Image.DecompressionBombError
+        yield image
+
+
+@contextmanager
+def _worded() -> Generator[None, None, None]:
+    """What goes wrong with an image, in words."""
     try:
-        with Image.open(file, formats=_FORMATS) as image:
-            if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
-                raise Image.DecompressionBombError
-            yield image
+        yield
     except Unreadable:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):

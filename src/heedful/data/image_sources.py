@@ -101,7 +101,7 @@ def _classes(folder: Path) -> Part:
     """Class folders, each with its images, in folders of their own or not."""
     folders = _folders(folder)
     if not folders:
-        if _images_under(folder):
+        if images_under(folder):
             raise UserError(
                 f"{folder} holds images but no class folders; put those of each class into one: cat/1.png"
             )
@@ -109,7 +109,7 @@ def _classes(folder: Path) -> Part:
     names = in_order([entry.name for entry in folders])
     files, labels = [], []
     for label, name in enumerate(names):
-        found = _images_under(folder / name)
+        found = images_under(folder / name)
         if not found:
             ends = " ".join(ENDINGS)
             raise UserError(f"the class folder {folder / name} holds no images ({ends}); fill or remove it")
@@ -118,7 +118,9 @@ def _classes(folder: Path) -> Part:
     return Part(folder, names, np.array(labels, np.int64), tuple(files))
 
 
-def _images_under(folder: Path) -> list[Path]:
+def images_under(folder: Path) -> list[Path]:
+    """The image files of a folder and of those in it, in order; hidden ones are left out."""
+
     def fail(error: OSError) -> None:
         raise error  # os.walk would pass over a folder that it may not open
 

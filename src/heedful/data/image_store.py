@@ -86,7 +86,7 @@ def prepare(
             f"every image of {found.train.where} is of the class {only!r}; a classifier needs two or more"
         )
     names = tuple(classes or found.train.names)
-    labels = [None if part is None else _labels(part, names) for part in found]
+    labels = [None if part is None else label_indices(part, names) for part in found]
     key = _key(found, names, size, channels)
     folder = cache / "images" / key
     if not (folder / "meta.json").is_file():
@@ -108,17 +108,21 @@ def _check(size: int | None, channels: int | None) -> None:
         raise UserError(f"{channels} channels are neither 1 (grey) nor 3 (RGB)")
 
 
-def _digits(size: int | None, channels: int | None, classes: Sequence[str] | None) -> Stored:
+def digits_part() -> Part:
+    """The images that are always there."""
     pixels, labels = builtin.digits()
-    names = tuple(map(str, range(10)))
-    stored = StoredArray.of(DIGITS, pixels)
-    part = Part(Path(DIGITS), names, labels, stored)
-    made = np.concatenate(list(pixel_pieces(stored, size or 8, channels or 1)))
-    wanted = tuple(classes or names)
-    return Stored(Images.of(made, _labels(part, wanted), wanted), None, f"{DIGITS}-{size}-{channels}", ())
+    return Part(Path(DIGITS), tuple(map(str, range(10))), labels, StoredArray.of(DIGITS, pixels))
 
 
-def _labels(part: Part, classes: tuple[str, ...]) -> np.ndarray:
+def _digits(size: int | None, channels: int | None, classes: Sequence[str] | None) -> Stored:
+    part = digits_part()
+    assert isinstance(part.images, StoredArray)
+    made = np.concatenate(list(pixel_pieces(part.images, size or 8, channels or 1)))
+    wanted = tuple(classes or part.names)
+    return Stored(Images.of(made, label_indices(part, wanted), wanted), None, f"{DIGITS}-{size}-{channels}", ())
+
+
+def label_indices(part: Part, classes: tuple[str, ...]) -> np.ndarray:
     """The labels of a part as indices into the classes. Numbers of an array without names are indices already."""
     places = {name: place for place, name in enumerate(classes)}
     unknown = [name for name in part.names if name not in places]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from PIL import Image
 
-from heedful.data.image_files import fitted
+from heedful.data.image_files import MIDDLE, Framing, fitted
 from heedful.data.stored_arrays import StoredArray
 from heedful.errors import UserError
 
@@ -42,7 +42,7 @@ def pixel_shape(stored: StoredArray) -> tuple[int, int, int]:
     raise UserError(f"{stored.where} has the shape {shape}, without an axis of 1, 3 or 4 channels; give (N, H, W, C)")
 
 
-def pixel_pieces(stored: StoredArray, size: int, channels: int) -> Iterator[np.ndarray]:
+def pixel_pieces(stored: StoredArray, size: int, channels: int, framing: Framing = MIDDLE) -> Iterator[np.ndarray]:
     """The images at a size, grey or RGB, some at a time: (n, size, size, channels) uint8."""
     shape = pixel_shape(stored)
     in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
@@ -50,13 +50,14 @@ def pixel_pieces(stored: StoredArray, size: int, channels: int) -> Iterator[np.n
     for piece in stored.pieces(rows):
         pixels = _bytes(piece, stored.where)
         pixels = pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)
-        if shape == (size, size, channels):
+        if shape == (size, size, channels) and framing.share in (None, 1.0):
             yield np.ascontiguousarray(pixels)
         else:
-            yield np.stack([fitted(_image(one), size, channels) for one in pixels])
+            yield np.stack([fitted(picture(one), size, channels, framing) for one in pixels])
 
 
-def _image(pixels: np.ndarray) -> Image.Image:
+def picture(pixels: np.ndarray) -> Image.Image:
+    """One image, (H, W, C) uint8, as Pillow has it."""
     return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
 
 

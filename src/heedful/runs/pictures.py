@@ -100,8 +100,8 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     step = -(-size // MOST_COUNTS)
     cell = min(0.9, max(0.36, 7 / size)) / step  # inches: few labels have room, many still hold their counts
-    names = [_short(label) for label in labels[::step]]
-    style = {"family": _families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
+    names = [short(label) for label in labels[::step]]
+    style = {"family": families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
     edge = 1.2 + 0.09 * max(map(len, names))
     figure, axis = plt.subplots(figsize=(size * cell + edge + 1, size * cell + edge), layout="constrained")
     image = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
@@ -111,7 +111,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     if step == 1:
         _counts(axis, matrix, share, 72 * cell)
     figure.colorbar(image, ax=axis, label="share of the row", fraction=0.04, pad=0.02)
-    _save(figure, out)
+    save(figure, out)
 
 
 def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = None) -> bool:
@@ -136,7 +136,7 @@ def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = 
     axis.xaxis.set_label_position("top")
     axis.set(xlabel="read", ylabel="written")
     figure.colorbar(image, ax=axis, label="share of the attention", fraction=0.04, pad=0.02)
-    _save(figure, path)
+    save(figure, path)
     return bool(spelling)
 
 
@@ -221,7 +221,8 @@ def _counts(axis: Axes, matrix: np.ndarray, share: np.ndarray, points: float) ->
         axis.text(column, row, str(count), ha="center", va="center", fontsize=fontsize, color=colour)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, and have done with it."""
     with warnings.catch_warnings():
         # where no installed font has a label's letters, boxes stand for them: the rest is still worth having
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
@@ -231,7 +232,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 def _piece(piece: str) -> str:
     """A piece without the mark of a word's beginning, unless it is nothing else."""
-    return _short(piece.removeprefix(SPACE) or piece)
+    return short(piece.removeprefix(SPACE) or piece)
 
 
 def _spell(piece: str, spelling: Mapping[str, str]) -> str:
@@ -239,13 +240,14 @@ def _spell(piece: str, spelling: Mapping[str, str]) -> str:
     return "-".join(spelling.get(letter, letter) for letter in piece) if {*piece} & spelling.keys() else piece
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
     """A label on one line, and not so long that it takes the picture's place."""
     label = " ".join(label.split())
     return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
 
 
-def _families(text: str) -> list[str]:
+def families(text: str) -> list[str]:
+    """The fonts that have the letters of a text, as far as there are any."""
     return _fonts(text)[0]
 
 

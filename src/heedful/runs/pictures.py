@@ -151,8 +151,8 @@ def contrast(
     """Draw how alike a word is to itself in two sentences, layer by layer, and below it columns of near words."""
     check_format(path)
     titles = ["\n".join(textwrap.wrap(title, 34, max_lines=3, placeholder=" …")) for title, _ in columns]
-    names = [[_short(name) for name, _ in found] for _, found in columns]
-    families = _families("".join([word, *titles, *(name for column in names for name in column)]))
+    names = [[short(name) for name, _ in found] for _, found in columns]
+    fonts = families("".join([word, *titles, *(name for column in names for name in column)]))
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     above, below = figure.add_gridspec(2, len(columns), height_ratios=(1, 0.9)), []
     axis = figure.add_subplot(above[0, :])
@@ -163,7 +163,7 @@ def contrast(
     axis.axvline(layer, color="tab:blue", alpha=0.2, linewidth=6)
     axis.set_xticks(steps, ["input", *map(str, steps[1:])])
     axis.set(xlabel="layer", ylabel="cosine", ylim=(min(0.0, *similarities, *others) - 0.05, 1.08))
-    axis.set_title(f"“{_short(word)}” and itself", family=families, parse_math=False)
+    axis.set_title(f"“{short(word)}” and itself", family=fonts, parse_math=False)
     axis.legend(fontsize=9, loc="lower left")
     axis.grid(alpha=0.25)
     for number, (title, column, (_, found)) in enumerate(zip(titles, names, columns, strict=True)):
@@ -172,12 +172,12 @@ def contrast(
         below[-1].barh(
             bars, [value for _, value in found], color="tab:grey" if not number else "tab:blue", height=0.6
         )
-        below[-1].set_yticks(bars, column, family=families, parse_math=False)
+        below[-1].set_yticks(bars, column, family=fonts, parse_math=False)
         below[-1].invert_yaxis()
         below[-1].set_xlabel("probability" if number else "cosine")
         below[-1].xaxis.set_major_locator(MaxNLocator(4))
-        below[-1].set_title(title, fontsize=10, family=families, parse_math=False)
-    _save(figure, path)
+        below[-1].set_title(title, fontsize=10, family=fonts, parse_math=False)
+    save(figure, path)
 
 
 def positions(learned: Tensor, length: int, path: Path) -> None:

@@ -104,8 +104,15 @@ def test_names_and_wishes_that_can_not_be(shell: Shell, colours: Path):
     asked = {
         ("ona.png",): f"{shell.home / 'ona.png'} does not exist; did you mean {file}?",
         ("one.png", "--top", "0"): "top 0 must be at least 1",
-        ("one.png", "--layer", "2"): "--layer says which heads --picture draws; ask for a picture too, or leave it out",
-        ("one.png", "--int8"): "int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')",
+        (
+            "one.png",
+            "--layer",
+            "2",
+        ): "--layer says which heads --picture draws; ask for a picture too, or leave it out",
+        (
+            "one.png",
+            "--int8",
+        ): "int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')",
         ("one.png", "--engine", "onnx"): (
             f"{colours} has no ONNX file; write it with `heedful export {colours} --to onnx`"
         ),
@@ -139,7 +146,9 @@ def test_a_translator_it_is_not_either(shell: Shell, colours: Path, encoder: Pat
     line = f"{colours} does not translate, it is a model of type 'vit'; ask it with `heedful see`"
     assert shell.fails("translate", colours, file) == line
     image = paint(shell.home / "one.png", "red")
-    line = f"{encoder} reads texts, not images, it is a model of type 'bert'; ask it with `heedful predict`, `fill` or"
+    line = (
+        f"{encoder} reads texts, not images, it is a model of type 'bert'; ask it with `heedful predict`, `fill` or"
+    )
     assert shell.fails("see", encoder, image).startswith(line)
 
 

@@ -39,7 +39,8 @@ class VisionJudge:
         material, device = self.material, self.compute.device
         self.model.eval()
         predicted, losses = [], []
-        for batch in ImageSampler(images=material.heldout, batch=BATCH, seed=0).once():
+        size = material.recipe.learning.batch or BATCH  # what was enough memory for training is so here
+        for batch in ImageSampler(images=material.heldout, batch=size, seed=0).once():
             pixels, _ = seen(batch, device, material.normalisation)
             with self.compute.autocast():
                 scores = self.model(pixels).float()

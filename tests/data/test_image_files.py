@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedful.data.image_files import Header, Unreadable, careful, read_header, read_image
+from heedful.data.image_files import Framing, Header, Unreadable, careful, read_header, read_image, taken_in
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
@@ -49,6 +49,28 @@ def test_the_middle_is_cut_out(tmp_path: Path):
     assert (read_image(save(wide, tmp_path / "wide.png"), 4, 3) == GREEN).all()
     tall = wide.rotate(90, expand=True)
     assert (read_image(save(tall, tmp_path / "tall.png"), 4, 3) == GREEN).all()
+
+
+def test_other_framings(tmp_path: Path):
+    wide = Image.new("RGB", (16, 8), RED)
+    wide.paste(GREEN, (4, 0, 12, 8))
+    wide.paste(BLUE, (6, 2, 10, 6))
+    file, nearest = save(wide, tmp_path / "wide.png"), Image.Resampling.NEAREST
+    assert read_image(file, 4, 3, Framing(None, nearest))[0].tolist() == [[*RED], [*GREEN], [*GREEN], [*RED]]
+    assert read_image(file, 4, 3, Framing(1.0, nearest))[1].tolist() == [[*GREEN], [*BLUE], [*BLUE], [*GREEN]]
+    assert (read_image(file, 4, 3, Framing(0.5, nearest)) == BLUE).all()
+    assert (read_image(file, 4, 3, Framing(1.0, nearest)) == taken_in(wide, 4, 3, Framing(1.0, nearest))).all()
+    square = Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4))
+    assert taken_in(square, 4, 1, Framing(0.5, nearest))[0, :, 0].tolist() == [5, 5, 6, 6]  # though its size is right
+
+
+def test_a_large_jpeg_is_decoded_large_enough_for_its_middle(tmp_path: Path):
+    """A tenth of the side of 512 pixels is 51: at an eighth there would be 6 for 16."""
+    noise = np.random.default_rng(1).integers(0, 256, (512, 512, 3), np.uint8)
+    file = save(Image.fromarray(noise), tmp_path / "noise.jpg", quality=95)
+    with Image.open(file) as whole:
+        expected = taken_in(whole, 16, 3, Framing(0.1))
+    assert (read_image(file, 16, 3, Framing(0.1)) == expected).all()
 
 
 def test_smaller_averages_and_larger_interpolates(tmp_path: Path):

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from heedful.data.image_files import MIDDLE, Framing
 from heedful.data.pixel_arrays import pixel_pieces, pixel_shape
 from heedful.data.stored_arrays import StoredArray
 from heedful.errors import UserError
@@ -12,8 +14,8 @@ def stored(array: np.ndarray) -> StoredArray:
     return StoredArray.of("some.npy", array)
 
 
-def pixels(array: np.ndarray, size: int, channels: int) -> np.ndarray:
-    return np.concatenate(list(pixel_pieces(stored(array), size, channels)))
+def pixels(array: np.ndarray, size: int, channels: int, framing: Framing = MIDDLE) -> np.ndarray:
+    return np.concatenate(list(pixel_pieces(stored(array), size, channels, framing)))
 
 
 @pytest.mark.parametrize(
@@ -97,3 +99,17 @@ def test_other_sizes_and_channels_are_brought_to_the_run_s():
     red = np.zeros((2, 3, 6, 6), np.uint8)
     red[:, 0] = 255
     assert (pixels(red, 5, 1) == 76).all()
+
+
+def test_framings_are_those_of_files():
+    nearest, ramp = Image.Resampling.NEAREST, np.arange(2 * 4 * 8, dtype=np.uint8).reshape(2, 4, 8)
+    assert pixels(ramp, 4, 1, Framing(None, nearest))[1, 0, :, 0].tolist() == [33, 35, 37, 39]  # all of the row
+    assert pixels(ramp, 4, 1, Framing(1.0, nearest))[1, 0, :, 0].tolist() == [34, 35, 36, 37]  # its middle
+    square = np.arange(16, dtype=np.uint8).reshape(1, 4, 4)
+    assert pixels(square, 4, 1, Framing(0.5, nearest))[0, 0, :, 0].tolist() == [
+        5,
+        5,
+        6,
+        6,
+    ]  # though its size is right
+    assert (pixels(square, 4, 1, Framing(None))[0, :, :, 0] == square[0]).all()

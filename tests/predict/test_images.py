@@ -1,5 +1,6 @@
 """Every way in which an image may be given, and what comes of it; on both engines."""
 
+import copy
 import dataclasses
 import io
 import shutil
@@ -7,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +19,7 @@ from PIL import Image
 import heedful
 from heedful.errors import UserError
 from heedful.formats.vit import load_vit, save_vit
-from heedful.models.vit import ViT, ViTClassifier, ViTConfig
+from heedful.models.vit import ViT, ViTClassifier, ViTConfig, initialise
 from heedful.nn.pixels import Pixels, normalised
 from heedful.predict import ImagePredictor, image_engine, images, load_images, load_predictor, load_translator
 from heedful.predict.image_engine import TorchImageEngine
@@ -271,6 +273,33 @@ def test_folders_of_another_kind(colours: Path, encoder: Path, translator: Calla
     save_vit(ViT(dataclasses.replace(load_vit(colours).config)), tmp_path)
     with pytest.raises(UserError, match="is an encoder of images without a head, so it knows no classes; train one"):
         heedful.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"pool": "mean", "locality": True, "shifted_patches": True}, {"convolutional_stem": True}]
+)
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float16, 5e-3), (torch.bfloat16, 5e-2)])
+def test_weights_of_half_the_width(options: dict[str, Any], dtype: torch.dtype, near: float):
+    """As on a GPU, where query, key and value are one matrix too; a processor knows the types, if slowly."""
+    model = ViTClassifier(ViTConfig.of_size("micro", image_size=12, patch_size=4, **options), ("a", "b", "c"))
+    initialise(model, torch.Generator().manual_seed(3))
+    exact = TorchImageEngine(copy.deepcopy(model)).scores(some(5))
+    engine = TorchImageEngine(model.to(dtype))
+    for reads in (model, image_engine._joined(model)):
+        engine._reads = reads
+        found = engine.scores(some(5))
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, exact, atol=near * np.abs(exact).max())
+    np.testing.assert_allclose(engine.attention(some(1)[0]).sum(-1), 1.0, atol=near)
+
+
+def test_what_is_too_large_for_half_the_width(colours: Path):
+    model = load_vit(colours)
+    assert isinstance(model, ViTClassifier)
+    with torch.no_grad():
+        model.output.weight.mul_(1e6)
+    with pytest.raises(UserError, match="too large for fp16; use --precision bf16 or fp32"):
+        TorchImageEngine(model.half()).scores(some(2))
 
 
 @needs_gpu

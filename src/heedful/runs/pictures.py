@@ -37,6 +37,8 @@ TITLES = {
     "nsp_loss": "next sentence: loss",
     "nsp_accuracy": "next sentence: share right",
     **{f"{task}_loss": "loss" for task in ("classify", "multilabel", "regress", "tag", "answer")},
+    "image_loss": "images: loss",
+    "image_accuracy": "images: share right",
     "token_loss": "next token: loss",
     "token_accuracy": "next token: share right",
     "bleu": "BLEU",

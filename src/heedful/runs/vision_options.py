@@ -30,7 +30,7 @@ BATCHES = ((5_000, 64), (20_000, 128))
 MOST_SIDE = 1024
 MOST_TOKENS = 4097
 """Of an image: 64 x 64 patches and `[CLS]`. Attention's work grows with the square of it."""
-DIGITS_EPOCHS = 30
+DIGITS_EPOCHS = 40
 """What the digits get, where nobody says how long to train: under a minute on two cores."""
 BUDGET = "10m"
 
@@ -149,7 +149,7 @@ class VisionRun(MachinePart):
     steps: Annotated[int | None, optional(metavar="N")] = None
     """Train for this many steps instead."""
     budget: Annotated[str | None, optional(metavar="TIME")] = None
-    """Train for this long instead (90s, 10m, 1h30m); 10m when none of the three is given, 30 epochs for
+    """Train for this long instead (90s, 10m, 1h30m); 10m when none of the three is given, 40 epochs for
     the digits."""
     evaluations: int = 10
     """Evaluations on the held-out images, evenly over the run; the best state is kept. 1 keeps the last."""

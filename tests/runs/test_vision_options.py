@@ -89,8 +89,13 @@ def test_flags_override_a_recipe(tmp_path: Path):
     assert vision_options(["other", "--recipe", str(path), "--out", "made"]).settings.data == "other"
 
 
-def test_without_data_it_is_the_digits():
-    assert vision_options(["--out", "made"]) == VisionOptions(settings=VisionRecipe(data="digits"), out=Path("made"))
+def test_without_data_it_is_the_digits_with_their_own_recipe():
+    own = load_recipe("digits")
+    assert vision_options(["--out", "made"]) == VisionOptions(settings=own, out=Path("made"))
+    changed = vision_options(["digits", "--steps", "7", "--no-convolutional-stem", "--out", "made"]).settings
+    assert differences(changed, own) == ["model.convolutional_stem", "run.epochs", "run.steps"]
+    assert vision_options(["--recipe", "plain", "--out", "made"]).settings == load_recipe("plain")
+    assert vision_options(["photos", "--out", "made"]).settings == VisionRecipe(data="photos")
 
 
 def test_a_run_to_resume_says_what_it_was_told(tmp_path: Path):

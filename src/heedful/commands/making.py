@@ -190,10 +190,17 @@ def vision_options(arguments: list[str]) -> Any:
     from tyro import MISSING
 
     from heedful.runs.options import without
-    from heedful.runs.vision_options import RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
+    from heedful.runs.vision_options import DIGITS, RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
 
-    base = without(_base(arguments, VisionRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
-    return parse(VisionOptions, "train-vision", arguments, default=VisionOptions(settings=base, out=MISSING))
+    def under(base: VisionRecipe) -> VisionOptions:
+        default = VisionOptions(settings=without(base, _put_aside(arguments, RIVALS)), out=MISSING)
+        return parse(VisionOptions, "train-vision", arguments, default=default)
+
+    options = under(_base(arguments, VisionRecipe(), load_recipe, read_recipe))
+    own = options.settings.data == DIGITS and not Path(DIGITS).exists()
+    if own and options.recipe is None and not options.resume:
+        return under(load_recipe(DIGITS))
+    return options
 
 
 def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:

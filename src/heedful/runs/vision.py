@@ -15,7 +15,6 @@ from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
-from heedful.nn.pixels import Pixels
 from heedful.runs.corpus import default_cache
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import require_free, require_unfinished
@@ -92,7 +91,7 @@ def _judge(material: VisionMaterial, compute: Compute) -> VisionJudge:
 
 def build(material: VisionMaterial) -> ViTClassifier:
     """A new model, its weights drawn from the seed."""
-    part, images, normalisation = material.recipe.model, material.train, material.normalisation
+    part, images = material.recipe.model, material.train
     assert part.size is not None
     config = ViTConfig.of_size(
         part.size,
@@ -106,8 +105,7 @@ def build(material: VisionMaterial) -> ViTClassifier:
         shifted_patches=part.shifted_patches,
         convolutional_stem=part.convolutional_stem,
         locality=part.locality,
-        # The middle of a picture is what it was trained on.
-        pixels=Pixels(mean=normalisation.mean, std=normalisation.std, edge=images.height),
+        pixels=material.read_as,
     )
     config = replace(config, init_std=part.init_std or config.dim**-0.5)
     model = ViTClassifier(config, images.classes)
@@ -155,7 +153,7 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
                 scores,
                 batch,
                 compute.device,
-                material.normalisation,
+                material.read_as,
                 recipe.augmentation,
                 seed=recipe.run.seed,
                 smoothing=learning.smoothing,

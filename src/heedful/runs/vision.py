@@ -32,16 +32,15 @@ from heedful.runs.training import (
     restore,
     resume_command,
     run,
-    snapshot,
     taken,
     tell_of_ranks,
 )
 from heedful.runs.vision_judge import METRIC, VisionJudge
 from heedful.runs.vision_material import VisionMaterial, gather
 from heedful.runs.vision_options import VisionOptions, VisionRecipe, check, read_recipe
+from heedful.runs.watching import keeper, remind, watcher
 from heedful.tasks.term import Term
 from heedful.tasks.vision import vision_counts, vision_terms
-from heedful.train import checkpoint
 from heedful.train.distributed import World, restarts, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
@@ -162,31 +161,6 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     def epoch(step: int) -> str:
         return f"{step * ranks.ranks / data.batches:.3g}"
 
-    def test(now: Progress) -> bool:
-        return ranks.share(ranks.leads and look(now))
-
-    def look(now: Progress) -> bool:
-        found = judge.look(now.step)
-        log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.note(f"epoch {epoch(now.step)}, held out: {describe(found)}")
-        if learning.patience and judge.stale >= learning.patience and plan.done(now) < 1.0:
-            log.note(f"stopping early: no better {METRIC} in {judge.stale} evaluations")
-            return True
-        return False
-
-    def save(now: Progress) -> None:
-        if not ranks.leads:
-            return
-        state = {
-            "data": material.digest,
-            "ranks": ranks.ranks,
-            "best": judge.best,
-            "best_step": judge.best_step,
-            "stale": judge.stale,
-        }
-        tensors = {"best": judge.best_weights} if judge.best_weights else {}
-        checkpoint.save(folder, snapshot(now, model, optimizer, state=state, tensors=tensors), recipe.run.keep)
-
     job = Job(
         model=model,
         optimizer=optimizer,
@@ -197,8 +171,10 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         plan=plan,
         world=ranks,
         report=reporter(plan, log),
-        evaluate=test,
-        save=save,
+        evaluate=watcher(judge, METRIC, learning.patience, plan, epoch, ranks, log),
+        save=keeper(
+            judge, model, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+        ),
     )
     introduce(log, model, _shape(model.config), compute, ranks, progress)
     size = min(learning.batch, len(material.train))
@@ -248,10 +224,7 @@ def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer,
         way_out = "go on with as many, or start again in another --out"
         raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
     tell_of_ranks(before, ranks, log)
-    judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
-    judge.best_weights = {
-        name: tensor.to(judge.compute.device) for name, tensor in found.tensors.get("best", {}).items()
-    }
+    remind(judge, found, judge.compute.device)
     return restore(found, judge.model, optimizer)
 
 

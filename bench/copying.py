@@ -5,8 +5,8 @@
 A sequence is four symbols, noise over a distance, and four marks, each of which asks for the symbol at its place.
 Noise has tokens of its own: there is nothing to do but to remember and to ignore. Models of one layer with a linear
 read-out at the marks are trained for each distance from scratch, with as many parameters as whole widths allow, the
-same batches, the same steps at most, Adam and clipping. A run ends early when it has been right for some batches on
-end. Every model is shown with the rate that did best for it at that distance.
+same steps at most, batches of the same size, Adam and clipping. A run ends early when it has been right for some
+batches on end. Every model is shown with the rate that did best for it at that distance.
 
 An LSTM's forget gates start with a bias of 1 (Jozefowicz et al. 2015), and so do a GRU's update gates, which are the
 same thing. "LSTM, told the distance" is one whose gates start so as to forget over about that many steps (Tallec &

@@ -28,6 +28,8 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 LANGUAGES = {"en": ("learn", "English"), "ko": ("learn/ko", "한국어")}
 """Where the path lies in each language, and what the language calls itself."""
+MARK = ".book"
+"""A file that says whose folder this is: building again deletes what is in it."""
 CODE, FILES = "code", "files"
 """Where pages of source code go, and copies of pictures."""
 SHOWN = (".py", ".toml", ".sh")
@@ -87,10 +89,11 @@ def pages() -> list[Page]:
 
 def build(out: Path) -> list[Path]:
     """Write the site into a folder; every page that was written."""
-    if out.exists() and not (out / "style.css").is_file() and any(out.iterdir()):
-        raise SystemExit(f"{out} is no site of this book and not empty; choose another folder")
+    if out.exists() and not (out.is_dir() and ((out / MARK).is_file() or not any(out.iterdir()))):
+        raise SystemExit(f"{out} is there, and is no site of this book; choose another folder")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
+    (out / MARK).touch()
     book = pages()
     addresses = {page.source: page.address for page in book}
     code: dict[Path, PurePosixPath] = {}

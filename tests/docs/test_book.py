@@ -116,10 +116,12 @@ def test_building_again_gives_the_same_and_leaves_nothing_old(book: ModuleType, 
 
 def test_a_folder_of_somebody_else_is_left_alone(book: ModuleType, tmp_path: Path):
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("dear")
-    with pytest.raises(SystemExit, match="no site of this book"):
-        book.build(tmp_path / "mine")
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "dear"
+    file = tmp_path / "mine" / "style.css"  # another site, which has one too
+    file.write_text("dear")
+    for out in (tmp_path / "mine", file):
+        with pytest.raises(SystemExit, match="no site of this book"):
+            book.build(out)
+    assert file.read_text() == "dear"
 
 
 @pytest.mark.parametrize(("link", "trouble"), [("03-none.md", "leads nowhere"), ("pictures", "is a folder")])

@@ -25,6 +25,7 @@ def test_one_number_serves_all_channels():
     [
         ({"resample": "cubic"}, "resample 'cubic' is not known; choose from nearest, lanczos, bilinear, bicubic"),
         ({"std": (0.5, 0.0)}, "std 0.5, 0.0 must be above 0 everywhere"),
+        ({"std": (float("inf"),)}, "std inf must be above 0 everywhere"),
         ({"mean": ()}, "mean and std need a number for all channels, or one for each"),
         ({"edge": 0}, "edge 0 must be at least 1"),
     ],

@@ -149,11 +149,16 @@ def test_of_what_it_was_trained_on_only_what_was_held_out(colours: Path, album: 
         assert where == expected
         assert 0 < len(where) < 11
         assert line.endswith(f" of {album}, those held out while training")
-    # Trained on others, tested on others, or on fewer: all count.
+    # Of what was passed over while training, nothing was held out.
+    files[4].write_bytes(b"none")
+    sound = np.delete(np.arange(11), 4)
+    recipe = VisionRecipe(data=str(album), images=ImagesPart(held_out=0.4, skip_bad=True))
+    assert examined(recipe)[0] == [str(files[row]) for row in split(images.part(sound), 0.4, 0)[1].rows]
+    paint(files[4], "green")
+    # Trained on others, or tested on others: all count.
     for recipe in (
         VisionRecipe(data=str(tmp_path / "other")),
         VisionRecipe(data=str(album), dev=str(tmp_path / "other")),
-        VisionRecipe(data=str(album), images=ImagesPart(skip_bad=True)),
     ):
         where, line = examined(recipe)
         assert (len(where), line) == (11, f"11 images of {album}")

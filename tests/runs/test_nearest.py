@@ -1,9 +1,11 @@
+import unicodedata
+
 import numpy as np
 import pytest
 
 from heedful.errors import UserError
 from heedful.formats.word2vec import WordVectors
-from heedful.runs.nearest import Near, nearest
+from heedful.runs.nearest import Near, find, nearest
 
 WORDS = ("king", "man", "woman", "queen", "nothing")
 VECTORS = WordVectors(
@@ -47,3 +49,9 @@ def test_a_word_that_is_not_there_is_named_with_near_spellings(word: str, compla
 def test_no_neighbours_can_not_be_asked_for():
     with pytest.raises(UserError, match="count 0 must be at least 1"):
         nearest(VECTORS, ["king"], count=0)
+
+
+def test_a_word_is_found_however_its_letters_were_typed():
+    places = {"강": 0, "café": 1}
+    for word in places:
+        assert find(places, unicodedata.normalize("NFD", word)) == places[word]

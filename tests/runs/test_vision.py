@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data.images import Images, Normalisation
+from heedful.data.images import Images
 from heedful.errors import UserError
 from heedful.formats.vit import load_vit
 from heedful.models.vit import ViTClassifier
+from heedful.nn.pixels import Pixels
 from heedful.runs import vision
 from heedful.runs.device import choose
 from heedful.runs.vision import build, train_vision
@@ -44,8 +45,8 @@ def test_digits_are_split_by_the_seed(tmp_path: Path, capsys: pytest.CaptureFixt
     other = material(tmp_path, VisionRecipe(run=VisionRun(seed=1)))
     assert (found.heldout.rows != other.heldout.rows).any()
     pixels = found.train.take(np.arange(len(found.train))) / 255
-    assert found.normalisation.mean == pytest.approx((pixels.mean(),))
-    assert found.normalisation.std == pytest.approx((pixels.std(),))
+    assert found.read_as.mean == pytest.approx((pixels.mean(),))
+    assert found.read_as.std == pytest.approx((pixels.std(),))
 
 
 def test_a_share_can_be_held_out_of_the_training_part_alone(tmp_path: Path):
@@ -73,7 +74,7 @@ def test_a_model_starts_from_its_seed_and_knows_its_images(tmp_path: Path):
     config = model.config
     assert (config.layers, config.dim, config.image_size, config.patch_size, config.channels) == (4, 64, 8, 2, 1)
     assert (config.pixels.mean, config.pixels.std, config.pixels.edge) == (
-        *(found.normalisation.mean, found.normalisation.std),
+        *(found.read_as.mean, found.read_as.std),
         8,
     )
     assert config.init_std == 1 / 8
@@ -95,8 +96,8 @@ def judge_of(truth: list[int], said: list[int]) -> VisionJudge:
     pixels[:, 0, 0, 0] = said
     images = Images.of(pixels, np.array(truth), ("x", "y", "z"))
     recipe = VisionRecipe(model=VisionModelPart(size="micro", patch_size=1))
-    plain = Normalisation(mean=(0.0,), std=(1.0,))
-    given = VisionMaterial(recipe=recipe, train=images, heldout=images, normalisation=plain, digest="")
+    plain = Pixels(mean=(0.0,), std=(1.0,))
+    given = VisionMaterial(recipe=recipe, train=images, heldout=images, read_as=plain, digest="")
     return VisionJudge(Told(build(given).config, images.classes), given, CPU)
 
 

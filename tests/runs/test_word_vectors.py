@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
 
 from heedful.config import read_toml
 from heedful.data import shards, words
@@ -74,6 +75,17 @@ def test_the_same_seed_gives_the_same_vectors(text: Path, options: Callable[...,
     assert made["one"] == made["same"] != made["other"]
 
 
+def test_too_little_memory_says_what_to_try(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(word_vectors.Run, "_learn", fail)
+    with pytest.raises(UserError, match=r"too small for 11 words of dim 11; try a smaller --dim or a larger --min-"):
+        word_vectors.train_vectors(options(text))
+
+
 def test_prepared_shards_give_the_vectors_of_their_text(
     tmp_path: Path, text: Path, options: Callable[..., WordOptions]
 ):
@@ -102,7 +114,9 @@ def test_a_run_that_is_stopped_and_resumed_equals_one_that_was_not(
         return real(*arguments)  # pyrefly: ignore
 
     monkeypatch.setattr(word_vectors, "learn", learn)
-    with pytest.raises(Interrupted, match="stopped and saved at step 13; go on with: heedful train-vectors --resume"):
+    with pytest.raises(
+        Interrupted, match=r"at step 13; go on with: heedful train-vectors --resume --out \S+ --cache \S+$"
+    ):
         word_vectors.train_vectors(stopped)
     assert not (stopped.out / "vectors.txt").exists()
     assert len(checkpoint.steps(stopped.out / "checkpoints")) == 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.augmentation import STRONG, Augmentation
-from heedful.data.images import Normalisation
+from heedful.nn.pixels import Pixels
 from heedful.nn.rand_augment import OPERATIONS
 from heedful.tasks import augmentation
 from heedful.tasks.augmentation import (
@@ -17,22 +17,15 @@ from heedful.tasks.augmentation import (
     erased,
     erasing_boxes,
     mixed,
-    normalised,
     zoom_boxes,
 )
 
-GREY, RGB = Normalisation(mean=(0.4,), std=(0.25,)), Normalisation(mean=(0.2, 0.4, 0.6), std=(0.5, 0.25, 0.1))
+GREY, RGB = Pixels(mean=(0.4,), std=(0.25,)), Pixels(mean=(0.2, 0.4, 0.6), std=(0.5, 0.25, 0.1))
 
 
 def images(count: int = 31, channels: int = 3, size: int = 16) -> torch.Tensor:
     rng = np.random.default_rng(0)
     return torch.from_numpy(rng.integers(1, 256, (count, channels, size, size)).astype(np.uint8))
-
-
-def test_normalised_by_hand():
-    pixels = torch.tensor([51, 102, 255], dtype=torch.uint8).view(1, 3, 1, 1)
-    assert normalised(pixels, RGB).flatten().tolist() == pytest.approx([0.0, 0.0, 4.0], abs=1e-6)
-    assert normalised(pixels[:, :1].expand(2, 1, 3, 5), GREY).shape == (2, 1, 3, 5)
 
 
 def test_the_same_draws_make_the_same_images():
@@ -88,8 +81,8 @@ def test_every_operation_is_drawn_and_grey_images_get_no_colour(monkeypatch: pyt
 
     monkeypatch.setattr(augmentation.rand_augment, "apply", note)
     how = Augmentation(rand_augment=3, magnitude=7.0)
-    for channels, normalisation in ((1, GREY), (3, RGB)):
-        changed(images(400, channels, 2), how, normalisation, draws(0, 0))
+    for channels, read_as in ((1, GREY), (3, RGB)):
+        changed(images(400, channels, 2), how, read_as, draws(0, 0))
         assert len(drawn) == 3
         assert set(np.concatenate(drawn)) == set(range(len(OPERATIONS) - (channels == 1)))
         assert len({tuple(one) for one in drawn}) == 3

@@ -10,15 +10,16 @@ import torch
 from heedful.data.augmentation import STRONG, Augmentation
 from heedful.data.batch import ImageBatch
 from heedful.data.image_sampler import ImageSampler
-from heedful.data.images import Images, Normalisation
+from heedful.data.images import Images
 from heedful.data.sampler import START
+from heedful.nn.pixels import Pixels
 from heedful.tasks.vision import image_term, seen, vision_counts, vision_terms
 
 THREE = math.log(3)
 SCORES = torch.tensor([[THREE, 0.0, 0.0], [0.0, THREE, 0.0], [THREE, 0.0, 0.0]])
 """Shares of 3/5 for one class and of 1/5 for the other two."""
 CPU = torch.device("cpu")
-PLAIN = Normalisation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+PLAIN = Pixels(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
@@ -63,9 +64,10 @@ def test_half_precision_is_summed_in_single():
 
 
 def test_pixels_on_their_way_to_the_model():
-    pixels, mixture = seen(batch(), CPU, Normalisation(mean=(0.5, 0.0, 0.0), std=(0.5, 1.0, 1.0)))
+    pixels, mixture = seen(batch(), CPU, Pixels(mean=(0.5, 0.0, 0.0), std=(0.5, 1.0, 1.0)))
     assert mixture is None
     assert pixels.shape == (13, 3, 8, 5)
+    assert pixels.is_contiguous()
     expected = batch().pixels.transpose(0, 3, 1, 2) / 255.0
     expected[:, 0] = expected[:, 0] * 2 - 1
     np.testing.assert_allclose(pixels.numpy(), expected, atol=1e-6)

@@ -8,7 +8,7 @@ train on and those held out; where there are both, `val` is held out and `test` 
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import numpy as np
 
 from heedful.data.image_files import ENDINGS
 from heedful.data.lines import PACKINGS, lines, packing, reading
-from heedful.data.stored_arrays import StoredArray, read_idx, read_npy, read_npz
+from heedful.data.stored_arrays import Read, StoredArray, read_idx, read_npy, read_npz
 from heedful.errors import UserError
 
 NAMES_FILE = "classes.txt"
@@ -135,8 +135,8 @@ def images_under(folder: Path) -> list[Path]:
 def _of_file(file: Path) -> Found:
     if file.suffix.lower() == ".npz":
         arrays = read_npz(file)
-        names = next((_text_names(arrays[name]) for name in _CLASS_NAMES if name in arrays), None)
-        pairs = _pairs({name: lambda name=name: arrays[name] for name in arrays}, str(file))
+        names = next((_text_names(arrays[name]()) for name in _CLASS_NAMES if name in arrays), None)
+        pairs = _pairs(arrays, str(file))
         if not pairs:
             there = ", ".join(arrays) or "nothing"
             raise UserError(
@@ -154,9 +154,6 @@ def _of_file(file: Path) -> Found:
         raise UserError(f"{file} has no labels beside it; put them into a file named like it, with labels for images")
     (pair,) = pairs.values()
     return Found(_of_pair(*pair, file, _names_beside(file.parent)), None)
-
-
-Read = Callable[[], StoredArray]
 
 
 def _reader(file: Path) -> Read | None:

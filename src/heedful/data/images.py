@@ -7,6 +7,7 @@ Shapes: P images in the array, N images of a part, H height, W width, C channels
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,18 +20,11 @@ CHANNELS = (1, 3)
 _PIECE = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
-class Normalisation:
-    """What brings pixels from 0..1 to mean 0 and deviation 1, one number a channel."""
+class Moments(NamedTuple):
+    """Of bytes over 255, one number a channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std):
-            raise UserError(f"mean {self.mean} and std {self.std} must have a number for each channel")
-        if not all(0.0 < std < float("inf") for std in self.std):
-            raise UserError(f"std {self.std} must be above 0; leave it out to measure it on the training images")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +83,7 @@ class Images:
             yield self.take(np.arange(start, min(start + size, len(self))))
 
 
-def measure(images: Images) -> Normalisation:
+def measure(images: Images) -> Moments:
     """The mean and the deviation of the pixels in each channel, exactly; a channel that never changes keeps 1."""
     counts = np.zeros((images.channels, 256), np.int64)
     for piece in images.pieces():
@@ -100,7 +94,7 @@ def measure(images: Images) -> Normalisation:
     mean = shares @ values
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(1))
     std[std < 1e-6] = 1.0
-    return Normalisation(mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    return Moments(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def split(images: Images, share: float | None = None, seed: int = 0) -> tuple[Images, Images]:

@@ -33,7 +33,7 @@ def pixel_shape(stored: StoredArray) -> tuple[int, int, int]:
     if last and first:
         raise UserError(
             f"{stored.where} has the shape {shape}, where the channels could come first or last; "
-            "give a single image size of 5 or more"
+            "give images of 5 pixels a side or more"
         )
     if last:
         return shape[1], shape[2], shape[3]

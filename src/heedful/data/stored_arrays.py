@@ -80,6 +80,9 @@ class StoredArray:
             raise UserError(f"{self.where} goes on after its {self.shape}; fetch or write it again")
 
 
+Read = Callable[[], StoredArray]
+
+
 class Stream:
     """Bytes in chunks, read in any amounts."""
 
@@ -102,8 +105,8 @@ def read_npy(file: Path) -> StoredArray:
     return _npy(str(file), file, lambda: Stream(chunks(file)))
 
 
-def read_npz(file: Path) -> dict[str, StoredArray]:
-    """The arrays of an npz file by their names."""
+def read_npz(file: Path) -> dict[str, Read]:
+    """How each array of an npz file is read, by its name: others in it may be what can't be."""
     try:
         with zipfile.ZipFile(file) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
@@ -112,7 +115,9 @@ def read_npz(file: Path) -> dict[str, StoredArray]:
     except zipfile.BadZipFile:
         raise UserError(f"{file} is no npz file, or is cut short; write it with numpy.savez") from None
     names = {member.removesuffix(".npy"): member for member in members}
-    return {name: _npy(f"{file}:{name}", file, partial(_member, file, member)) for name, member in names.items()}
+    return {
+        name: partial(_npy, f"{file}:{name}", file, partial(_member, file, member)) for name, member in names.items()
+    }
 
 
 def read_idx(file: Path) -> StoredArray:

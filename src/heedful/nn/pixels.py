@@ -33,7 +33,7 @@ class Pixels:
             raise UserError(f"resample {self.resample!r} is not known; choose from {', '.join(RESAMPLES)}")
         if not self.mean or not self.std:
             raise UserError("mean and std need a number for all channels, or one for each")
-        if not all(value > 0 for value in self.std):
+        if not all(0 < value < float("inf") for value in self.std):
             raise UserError(f"std {', '.join(map(str, self.std))} must be above 0 everywhere; it divides")
         if self.edge is not None and self.edge < 1:
             raise UserError(f"edge {self.edge} must be at least 1")
@@ -41,5 +41,5 @@ class Pixels:
 
 def normalised(picture: Tensor, pixels: Pixels) -> Tensor:
     """(byte / 255 - mean) / std, channels first: (B, H, W, C) uint8 -> (B, C, H, W)."""
-    mean, std = (torch.tensor(each, device=picture.device) for each in (pixels.mean, pixels.std))
+    mean, std = (torch.tensor(each).to(picture.device, non_blocking=True) for each in (pixels.mean, pixels.std))
     return ((picture.float() / 255 - mean) / std).permute(0, 3, 1, 2)

@@ -110,6 +110,10 @@ def contrast(
     pieces = _pieces(tokenizer, word)
     read = [_read(tokenizer, sentence, model.config.max_length) for sentence in sentences]
     places = [_places(one, word, sentence) for one, sentence in zip(read, sentences, strict=True)]
+    if vectors is None:
+        alone = _own_nearest(model, tokenizer, pieces, count)
+    else:
+        alone = nearest(vectors, [word], count=count)[0]  # first: the word may be unknown there
     states = [_word_states(model.bert, [one]) for one in read]  # each (L + 1, W, D)
     own = [found[:, there[0]] for found, there in zip(states, places, strict=True)]  # each (L + 1, D)
     alike = F.cosine_similarity(own[0], own[1], dim=-1)
@@ -132,9 +136,7 @@ def contrast(
         word,
         [tokenizer.vocabulary[piece] for piece in pieces],
         "the model's own table of tokens" if vectors is None else f"{len(vectors.words):,} word vectors",
-        _own_nearest(model, tokenizer, pieces, count)
-        if vectors is None
-        else nearest(vectors, [word], count=count)[0],
+        alone,
         chosen,
         _rounded(alike),
         _rounded(_others(states, [one.words for one in read])),

@@ -52,7 +52,7 @@ def evaluate(
     """
     given = Found(digits_part(), None) if name == DIGITS and not Path(name).exists() else find(name)
     labels = predictor.labels
-    unseen = None if folder is None else _unseen(folder, name, given, labels)
+    unseen = None if folder is None else _unseen(predictor, folder, name, given)
     part = given.train if unseen is not None else given.heldout or given.train
     truth = label_indices(part, labels)
     truth = truth if unseen is None else truth[unseen]
@@ -91,18 +91,31 @@ def lines(result: Evaluation) -> list[str]:
     return said + figures(result)
 
 
-def _unseen(folder: Path, name: str, found: Found, labels: tuple[str, ...]) -> np.ndarray | None:
+def _unseen(predictor: ImagePredictor, folder: Path, name: str, found: Found) -> np.ndarray | None:
     """The numbers of the images that a model was not trained on, where it was trained on the others; else None."""
     if not (folder / RUN_FILE).is_file():
         return None
-    run = read_toml(folder / RUN_FILE)
+    run, labels, part = read_toml(folder / RUN_FILE), predictor.labels, found.train
     images = run.get("images", {})
-    same = Path(run.get("data", DIGITS)).resolve() == Path(name).resolve() and found.train.names == labels
-    if not same or run.get("dev") or images.get("skip_bad") or (found.heldout and not images.get("held_out")):
+    same = Path(run.get("data", DIGITS)).resolve() == Path(name).resolve() and part.names == labels
+    if not same or run.get("dev") or (found.heldout and not images.get("held_out")):
         return None
-    count = len(found.train.labels)
-    whole = Images(np.empty((0, 1, 1, 1), np.uint8), found.train.labels, labels, np.arange(count))
+    rows = _readable(predictor, part) if images.get("skip_bad") else np.arange(len(part.labels))
+    whole = Images(np.empty((0, 1, 1, 1), np.uint8), part.labels[rows], labels, rows)
     return split(whole, images.get("held_out"), run.get("run", {}).get("seed", 0))[1].rows
+
+
+def _readable(predictor: ImagePredictor, part: Part) -> np.ndarray:
+    """The numbers of the images that training had, where it passed over bad files: its split was of these."""
+    if isinstance(part.images, StoredArray):
+        return np.arange(len(part.labels))
+    reader, size = predictor.reader(), predictor.chunk
+    read = [
+        not isinstance(one, Flaw)
+        for start in range(0, len(part.images), size)
+        for one in reader.prepare([ImageExample(str(file), file) for file in part.images[start : start + size]])
+    ]
+    return np.flatnonzero(read)
 
 
 def _seen(predictor: ImagePredictor, part: Part, rows: np.ndarray | None) -> Iterator[tuple[str, Seen | Flaw]]:

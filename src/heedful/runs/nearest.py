@@ -4,6 +4,7 @@ Shapes: V words, D width.
 """
 
 import difflib
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,11 +58,12 @@ def ranked(words: Sequence[str], similarities: np.ndarray, without: set[int], co
 
 
 def find(places: dict[str, int], word: str) -> int:
-    """The place of a word as it is typed, or else in lower case."""
-    for spelling in (word, word.lower()):
+    """The place of a word as it is typed, in NFC as files are read, or else in lower case."""
+    typed = unicodedata.normalize("NFC", word)
+    for spelling in (typed, typed.lower()):
         if spelling in places:
             return places[spelling]
-    near = difflib.get_close_matches(word.lower(), places, n=MOST_SPELLINGS, cutoff=0.7)
+    near = difflib.get_close_matches(typed.lower(), places, n=MOST_SPELLINGS, cutoff=0.7)
     hint = (
         f"did you mean {' or '.join(near)}?" if near else "it was too rare in the text, or is spelled otherwise there"
     )

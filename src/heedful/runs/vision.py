@@ -15,7 +15,6 @@ from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
-from heedful.nn.pixels import Pixels
 from heedful.runs.corpus import default_cache
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import require_free, require_unfinished
@@ -33,16 +32,15 @@ from heedful.runs.training import (
     restore,
     resume_command,
     run,
-    snapshot,
     taken,
     tell_of_ranks,
 )
 from heedful.runs.vision_judge import METRIC, VisionJudge
 from heedful.runs.vision_material import VisionMaterial, gather
 from heedful.runs.vision_options import VisionOptions, VisionRecipe, check, read_recipe
+from heedful.runs.watching import keeper, remind, watcher
 from heedful.tasks.term import Term
 from heedful.tasks.vision import vision_counts, vision_terms
-from heedful.train import checkpoint
 from heedful.train.distributed import World, restarts, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
@@ -92,7 +90,7 @@ def _judge(material: VisionMaterial, compute: Compute) -> VisionJudge:
 
 def build(material: VisionMaterial) -> ViTClassifier:
     """A new model, its weights drawn from the seed."""
-    part, images, normalisation = material.recipe.model, material.train, material.normalisation
+    part, images = material.recipe.model, material.train
     assert part.size is not None
     config = ViTConfig.of_size(
         part.size,
@@ -106,8 +104,7 @@ def build(material: VisionMaterial) -> ViTClassifier:
         shifted_patches=part.shifted_patches,
         convolutional_stem=part.convolutional_stem,
         locality=part.locality,
-        # The middle of a picture is what it was trained on.
-        pixels=Pixels(mean=normalisation.mean, std=normalisation.std, edge=images.height),
+        pixels=material.read_as,
     )
     config = replace(config, init_std=part.init_std or config.dim**-0.5)
     model = ViTClassifier(config, images.classes)
@@ -155,7 +152,7 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
                 scores,
                 batch,
                 compute.device,
-                material.normalisation,
+                material.read_as,
                 recipe.augmentation,
                 seed=recipe.run.seed,
                 smoothing=learning.smoothing,
@@ -163,31 +160,6 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
 
     def epoch(step: int) -> str:
         return f"{step * ranks.ranks / data.batches:.3g}"
-
-    def test(now: Progress) -> bool:
-        return ranks.share(ranks.leads and look(now))
-
-    def look(now: Progress) -> bool:
-        found = judge.look(now.step)
-        log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.note(f"epoch {epoch(now.step)}, held out: {describe(found)}")
-        if learning.patience and judge.stale >= learning.patience and plan.done(now) < 1.0:
-            log.note(f"stopping early: no better {METRIC} in {judge.stale} evaluations")
-            return True
-        return False
-
-    def save(now: Progress) -> None:
-        if not ranks.leads:
-            return
-        state = {
-            "data": material.digest,
-            "ranks": ranks.ranks,
-            "best": judge.best,
-            "best_step": judge.best_step,
-            "stale": judge.stale,
-        }
-        tensors = {"best": judge.best_weights} if judge.best_weights else {}
-        checkpoint.save(folder, snapshot(now, model, optimizer, state=state, tensors=tensors), recipe.run.keep)
 
     job = Job(
         model=model,
@@ -199,8 +171,10 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         plan=plan,
         world=ranks,
         report=reporter(plan, log),
-        evaluate=test,
-        save=save,
+        evaluate=watcher(judge, METRIC, learning.patience, plan, epoch, ranks, log),
+        save=keeper(
+            judge, model, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+        ),
     )
     introduce(log, model, _shape(model.config), compute, ranks, progress)
     size = min(learning.batch, len(material.train))
@@ -250,10 +224,7 @@ def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer,
         way_out = "go on with as many, or start again in another --out"
         raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
     tell_of_ranks(before, ranks, log)
-    judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
-    judge.best_weights = {
-        name: tensor.to(judge.compute.device) for name, tensor in found.tensors.get("best", {}).items()
-    }
+    remind(judge, found, judge.compute.device)
     return restore(found, judge.model, optimizer)
 
 

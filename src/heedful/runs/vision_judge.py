@@ -41,7 +41,7 @@ class VisionJudge:
         predicted, losses = [], []
         size = material.recipe.learning.batch or BATCH  # what was enough memory for training is so here
         for batch in ImageSampler(images=material.heldout, batch=size, seed=0).once():
-            pixels, _ = seen(batch, device, material.normalisation)
+            pixels, _ = seen(batch, device, material.read_as)
             with self.compute.autocast():
                 scores = self.model(pixels).float()
             predicted.append(scores.argmax(-1))

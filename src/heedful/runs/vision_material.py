@@ -5,8 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from heedful.data import image_store
-from heedful.data.images import Images, Normalisation, measure, split
+from heedful.data.images import Images, measure, split
 from heedful.models.vit import default_patch
+from heedful.nn.pixels import Pixels
 from heedful.runs.vision_options import VisionRecipe, check_patches, resolved
 from heedful.train.log import Log, counted
 
@@ -19,8 +20,8 @@ class VisionMaterial:
     """With its defaults written out."""
     train: Images
     heldout: Images
-    normalisation: Normalisation
-    """Measured on the images to train on."""
+    read_as: Pixels
+    """Mean and deviation of the images to train on; of a picture, the middle, which is what they are too."""
     digest: str
     """Tells the content, of both."""
 
@@ -52,6 +53,6 @@ def gather(recipe: VisionRecipe, cache: Path, log: Log, *, gpu: bool) -> VisionM
         recipe=resolved(recipe, side=side, patch=patch, images=len(train), gpu=gpu),
         train=train,
         heldout=heldout,
-        normalisation=measure(train),
+        read_as=Pixels(**measure(train)._asdict(), edge=side),
         digest=key,
     )

@@ -8,6 +8,7 @@ Shapes: as in models/word2vec.py; N words.
 
 import math
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -60,8 +61,15 @@ def train_vectors(options: WordOptions) -> None:
     with taken(out, recipe, read_recipe, World(), resume=options.resume):
         found = prepare(replace(options, settings=recipe))
         text = words.read(found.train, found.tokenizer, recipe.vectors.min_count)
-    run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log)
-    run.train(resume=options.resume)
+    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
+    go_on = resume_command("train-vectors", out) + cache
+    run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log, go_on=go_on)
+    try:
+        run.train(resume=options.resume)
+    except torch.OutOfMemoryError:
+        size = f"{len(text.lexicon.words):,} words of dim {recipe.vectors.dim}"
+        way_out = "try a smaller --dim or a larger --min-count, in a new --out"
+        raise UserError(f"the GPU's memory is too small for {size}; {way_out}") from None
 
 
 def prepare(options: WordOptions) -> Shards:
@@ -122,6 +130,8 @@ class Run:
     """Differs when the text does."""
     device: torch.device
     log: Log
+    go_on: str
+    """The command that resumes it."""
 
     @property
     def folder(self) -> Path:
@@ -188,8 +198,7 @@ class Run:
                     self._save(model, progress)
                     saved = progress
                 if stop and plan.done(progress) < 1.0:
-                    go_on = resume_command("train-vectors", self.out)
-                    raise Interrupted(f"stopped and saved at step {progress.step}; go on with: {go_on}")
+                    raise Interrupted(f"stopped and saved at step {progress.step}; go on with: {self.go_on}")
 
     def _pieces(self, position: Position) -> Iterator[tuple[Position, tuple[int, Windows]]]:
         """The text, over and over: how many words a piece has, and what is left of them; with the place after it."""

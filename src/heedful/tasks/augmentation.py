@@ -1,4 +1,4 @@
-"""Images as a model is to see them in training: changed at random, normalised, mixed.
+"""Images as a model is to see them in training: changed at random, and mixed.
 
 What is drawn is a few numbers for each image. They come from a generator on the host, so that the same ones are drawn
 on every device and nobody waits; the pixels are worked on where they are.
@@ -15,10 +15,10 @@ from numpy.random import Generator
 from torch import Tensor
 
 from heedful.data.augmentation import Augmentation
-from heedful.data.images import Normalisation
 from heedful.nn import image_geometry as geometry
 from heedful.nn import image_mixing as mixing
 from heedful.nn import rand_augment
+from heedful.nn.pixels import Pixels
 from heedful.tasks.scoring import on_device
 
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
@@ -44,18 +44,11 @@ def draws(seed: int, number: int) -> Generator:
     return np.random.default_rng([seed, number, 1])  # with a zero it could be an epoch's own
 
 
-def normalised(pixels: Tensor, normalisation: Normalisation) -> Tensor:
-    """(B, C, H, W) uint8 as floats with the training images' mean at 0 and their deviation 1."""
-    mean, std = np.array(normalisation.mean), np.array(normalisation.std)
-    slope, shift = on_device(np.stack([1.0 / (255.0 * std), -mean / std]).astype(np.float32), pixels.device)
-    return pixels.float() * slope[:, None, None] + shift[:, None, None]
-
-
-def changed(pixels: Tensor, how: Augmentation, normalisation: Normalisation, rng: Generator) -> Tensor:
+def changed(pixels: Tensor, how: Augmentation, read_as: Pixels, rng: Generator) -> Tensor:
     """(B, C, H, W) uint8, each image cropped, flipped and changed by RandAugment in its own way."""
     count, channels, height, width = pixels.shape
     device = pixels.device
-    outside = normalisation.mean if how.fill == "mean" else (0.0,) * channels
+    outside = read_as.mean if how.fill == "mean" else (0.0,) * channels
     fill = on_device(255.0 * np.array(outside, np.float32), device)
     if how.zoom < 1.0:
         boxes = on_device(zoom_boxes(rng, count, height, width, how.zoom), device)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from heedful.data.augmentation import NONE, Augmentation
 from heedful.data.batch import ImageBatch
-from heedful.data.images import Normalisation
-from heedful.tasks.augmentation import Mixture, changed, draws, erased, mixed, normalised
+from heedful.nn.pixels import Pixels, normalised
+from heedful.tasks.augmentation import Mixture, changed, draws, erased, mixed
 from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
 
@@ -29,14 +29,14 @@ def vision_terms(
     model: Callable[[Tensor], Tensor],
     batch: ImageBatch,
     device: torch.device,
-    normalisation: Normalisation,
+    read_as: Pixels,
     augmentation: Augmentation = NONE,
     *,
     seed: int = 0,
     smoothing: float = 0.0,
 ) -> dict[str, Term]:
     """The sums over the images, of a model from pixels (B, C, H, W) to scores (B, K)."""
-    pixels, mixture = seen(batch, device, normalisation, augmentation, seed)
+    pixels, mixture = seen(batch, device, read_as, augmentation, seed)
     scores = model(pixels)
     labels = on_device(batch.labels, device)
     targets = labels if mixture is None else mixture.targets(labels, scores.shape[1])
@@ -47,7 +47,7 @@ def vision_terms(
 def seen(
     batch: ImageBatch,
     device: torch.device,
-    normalisation: Normalisation,
+    read_as: Pixels,
     augmentation: Augmentation = NONE,
     seed: int = 0,
 ) -> tuple[Tensor, Mixture | None]:
@@ -57,9 +57,9 @@ def seen(
     """
     pixels = on_device(batch.pixels, device).permute(0, 3, 1, 2).contiguous()
     if augmentation == NONE:
-        return normalised(pixels, normalisation), None
+        return _floats(pixels, read_as), None
     rng = draws(seed, int(batch.numbers[0]))
-    pixels = normalised(changed(pixels, augmentation, normalisation, rng), normalisation)
+    pixels = _floats(changed(pixels, augmentation, read_as, rng), read_as)
     return mixed(erased(pixels, augmentation, rng), augmentation, rng)
 
 
@@ -72,3 +72,8 @@ def image_term(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Term:
     loss = F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
     classes = targets if targets.ndim == 1 else targets.argmax(-1)
     return Term(loss, (scores.detach().argmax(-1) == classes).sum(), len(targets))
+
+
+def _floats(pixels: Tensor, read_as: Pixels) -> Tensor:
+    """(B, C, H, W) uint8 as a predictor makes them numbers too."""
+    return normalised(pixels.permute(0, 2, 3, 1), read_as)

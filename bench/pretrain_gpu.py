@@ -31,7 +31,7 @@ from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, Pretra
 from heedful.runs.pretrain import build, optimizer_for, terms_of
 from heedful.runs.sizing import flops_a_token, matmul_rate
 from heedful.train.distributed import World
-from heedful.train.loop import _ahead
+from heedful.train.loop import ahead
 from heedful.train.optim import adamw, clip
 
 CASES = ("base-128", "base-512", "large-512")
@@ -125,7 +125,7 @@ def measured(
         recipe, found, sampler, compiled="compiled" in side
     )
     stream = (dense(batch, length) if kind == "full" else batch for _, batch in sampler.stream())
-    batches = _ahead(stream)
+    batches = ahead(stream)
     seen: list[tuple[int, float]] = []
     waited = 0.0
 

@@ -17,11 +17,14 @@ from heedful.data.tokenizer import SPECIAL
 from heedful.data.vocabularies import TARGET_FILE
 from heedful.formats.huggingface import load_model, save_model
 from heedful.formats.translators import save_translator
-from heedful.models import rnn, transformer
+from heedful.formats.vit import save_vit
+from heedful.models import rnn, transformer, vit
 from heedful.models.bert import Bert, BertConfig, initialise
 from heedful.models.heads import BertForTask, Head
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
+from heedful.models.vit import ViTClassifier, ViTConfig
+from heedful.nn.pixels import Pixels, normalised
 
 GOOD, BAD = ("fine", "bright", "warm", "kind"), ("dull", "grim", "cold", "harsh")
 NOUNS = ("river", "mill", "baker", "bridge", "ferry", "heron", "lantern", "harbour")
@@ -239,3 +242,31 @@ def _train(model: nn.Module, vocabulary: Subwords, steps: int) -> None:
 
 def _rectangle(rows: list[list[int]]) -> Tensor:
     return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
+@pytest.fixture(scope="session")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a very small ViT that has learnt to tell red, green and blue apart, in an image's middle."""
+    folder = tmp_path_factory.mktemp("vit") / "colours"
+    config = ViTConfig(
+        image_size=12, patch_size=4, layers=2, dim=24, heads=3, ffn_dim=31, norm_eps=1e-6, pixels=Pixels(edge=12)
+    )
+    model = ViTClassifier(config, ("red", "green", "blue"))
+    generator = torch.Generator().manual_seed(3)
+    vit.initialise(model, generator)
+    _learn_colours(model, generator)
+    save_vit(model.eval(), folder)
+    return folder
+
+
+@torch.enable_grad()
+def _learn_colours(model: ViTClassifier, generator: torch.Generator) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(80):
+        labels = torch.randint(0, 3, (31,), generator=generator)
+        noise = torch.randint(0, 90, (31, 12, 12, 3), generator=generator)
+        pictures = (noise + 160 * F.one_hot(labels, 3)[:, None, None]).to(torch.uint8)
+        loss = F.cross_entropy(model(normalised(pictures, model.config.pixels)), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

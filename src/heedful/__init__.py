@@ -1,7 +1,7 @@
 """heedful trains, looks into and serves attention models on a modest budget.
 
-`heedful.load(folder)` gives a predictor or a translator; `heedful.load_model(folder)` the bare torch module, which
-`heedful.save_model(model, folder)` writes again.
+`heedful.load(folder)` gives a predictor, a translator or a classifier of images; `heedful.load_model(folder)` the
+bare torch module, which `heedful.save_model(model, folder)` writes again.
 """
 
 from importlib import import_module

@@ -9,10 +9,10 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from heedful.arguments import deferred, parse
-from heedful.commands import asking, evaluating, folders, making, translating
+from heedful.commands import asking, evaluating, folders, making, seeing, translating, words
 from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
@@ -23,21 +23,36 @@ COMMANDS: dict[str, Callable[..., None]] = {
         making.pretrain,
         making.finetune,
         making.train_translator,
+        making.train_vision,
         making.tokenizer,
         making.prepare,
         asking.fill,
         asking.predict,
         translating.translate,
+        seeing.see,
         evaluating.evaluate,
         asking.embed,
         asking.search,
         asking.generate,
+        words.train_vectors,
+        words.nearest,
+        words.contrast,
         folders.export,
         folders.info,
         folders.plot,
         folders.doctor,
     )
 }
+
+
+WITH_RECIPES: dict[str, Callable[[list[str]], Any]] = {
+    "pretrain": making.pretrain_options,
+    "finetune": making.finetune_options,
+    "train-translator": making.translator_options,
+    "train-vision": making.vision_options,
+    "train-vectors": making.vectors_options,
+}
+"""What reads the options of commands that take a recipe, or the settings of a run to go on with."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -75,12 +90,8 @@ def _run(arguments: list[str]) -> None:
         raise UserError(
             f"there is no command {name!r}; {f'did you mean {near[0]!r}?' if near else 'see heedful --help'}"
         )
-    if name == "pretrain":
-        making.pretrain(making.pretrain_options(rest))
-    elif name == "finetune":
-        making.finetune(making.finetune_options(rest))
-    elif name == "train-translator":
-        making.train_translator(making.translator_options(rest))
+    if name in WITH_RECIPES:
+        COMMANDS[name](WITH_RECIPES[name](rest))
     else:
         parse(deferred(COMMANDS[name]), name, rest)()
 

@@ -301,3 +301,12 @@ def test_held_out_depends_on_content_alone():
     assert held_out(["a", "b"], 0.5) == held_out(["a\nb"], 0.5)
     # Worked out once: the split must not move between versions.
     assert [n for n in range(60) if held_out([f"Sentence {n}."], 0.1)] == [9, 28, 47, 54, 55]
+
+
+def test_the_digits_fill_the_range_of_bytes():
+    pixels, labels = builtin.digits()
+    assert (pixels.shape, pixels.dtype, labels.dtype) == ((1797, 8, 8), "uint8", "int64")
+    assert labels[:11].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
+    assert (pixels.min(), pixels.max()) == (0, 255)
+    # The first one's third row is 0 3 15 2 0 11 8 0 of 16.
+    assert pixels[0, 2].tolist() == [0, 48, 239, 32, 0, 175, 128, 0]

@@ -50,7 +50,7 @@ SERVER = (
 import sacrebleu, scipy.stats, sklearn.metrics, torch._dynamo, tyro
 import torch.distributed.checkpoint as dcp
 from heedful.cli import main
-from heedful.runs import checkpoints, finetune, pretrain, translator
+from heedful.runs import checkpoints, finetune, pretrain, translator, vision
 from heedful.train import checkpoint, sharding
 
 for line in sys.stdin:
@@ -287,7 +287,7 @@ def test_torchrun_restarts_a_run_by_itself(home: Path, pair: Path, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def others(encoder: Path, labelled_files: Callable[..., Path], home: Path) -> dict[str, Words]:
-    """Commands of the other two kinds of run, but for their batches; a step is 16 examples or 2 × 384 tokens."""
+    """Commands of the other kinds of run, but for their batches; a step is 16 examples, images, or 2 × 384 tokens."""
     finetune = [encoder, labelled_files("classify", 60), "--dev", labelled_files("classify", 40, 1), "--epochs", "3"]
     for name, numbers in (("train", range(1103, 9000, 113)), ("dev", range(7, 9000, 1277))):
         lines = ["en\tko", *(f"{english(number)}\t{korean(number)}" for number in numbers)]
@@ -298,14 +298,21 @@ def others(encoder: Path, labelled_files: Callable[..., Path], home: Path) -> di
         # At such a rate rounding stays small: where a gradient is hardly more than that, Adam makes it large.
         "finetune": ["finetune", *finetune, "--task", "classify", "--lr", "2e-5", *small],
         "translator": ["train-translator", *translator, "--batch-tokens", "384", "--average", "2", *small],
+        "vision": ["train-vision", "--recipe", "plain", "--steps", "7", "--evaluations", "2", "--lr", "2e-5", *small],
     }
 
 
 ONE_STEP = {
     "finetune": (["--batch", "8"], ["--batch", "16"]),
     "translator": ([], ["--accumulation", "2"]),
+    "vision": (["--batch", "8"], ["--batch", "16"]),
 }
 """What makes the same steps of two processes and of one."""
+TERMS = {
+    "finetune": 'finetune, "finetuning_terms"',
+    "translator": 'translator, "translation_terms"',
+    "vision": 'vision, "vision_terms"',
+}
 
 
 @pytest.mark.parametrize("kind", ONE_STEP)
@@ -325,7 +332,7 @@ def test_two_processes_equal_one_with_steps_as_large_and_go_on_after_a_kill(
     assert json.loads((whole / "evaluation.json").read_text()) == json.loads((alone / "evaluation.json").read_text())
 
     command = [*two, "--out", killed]
-    terms = {"finetune": 'finetune, "finetuning_terms"', "translator": 'translator, "translation_terms"'}[kind]
+    terms = TERMS[kind]
     ends = start(command, command, patch=f"at({terms}, rank=1, call=5)")
     assert [(end.code, end.err) for end in ends] == [(2, GONE), (-signal.SIGKILL, "")]
     ends = start(command, command)

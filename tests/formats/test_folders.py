@@ -9,24 +9,29 @@ from torch import nn
 
 import heedful
 from heedful.errors import UserError
-from heedful.formats.folders import LOADERS, Model
+from heedful.formats.folders import LOADERS, Model, kind_of
 from heedful.formats.translators import load_translator, save_translator
 from heedful.models.bert import Bert, BertConfig
 from heedful.models.rnn import CELLS, Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
+from heedful.models.vit import ViT, ViTConfig
 from heedful.nn.scores import SCORES
 
 RNN = RnnConfig(vocab_size=31, layers=2, dim=14, max_length=11)
 TRANSFORMER = TransformerConfig(
     vocab_size=31, encoder_layers=1, decoder_layers=1, dim=14, heads=2, ffn_dim=17, max_length=11
 )
+VIT = ViTConfig(image_size=6, patch_size=3, layers=1, dim=14, heads=2, ffn_dim=17)
 MODELS = {
     "bert": Bert(BertConfig(vocab_size=31, layers=1, dim=14, heads=2, ffn_dim=17, max_length=11)),
     "marian": Transformer(TRANSFORMER),
     "pegasus": Transformer(dataclasses.replace(TRANSFORMER, pre_norm=True)),
     "heedful_transformer": Transformer(dataclasses.replace(TRANSFORMER, norm_eps=1e-6)),
     "heedful_rnn": Rnn(RNN),
+    "vit": ViT(VIT),
+    "heedful_vit": ViT(dataclasses.replace(VIT, pool="mean")),
 }
+TRANSLATORS = ("marian", "pegasus", "heedful_transformer", "heedful_rnn")
 
 
 def document_of(folder: Path) -> dict[str, object]:
@@ -69,7 +74,10 @@ def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with pytest.raises(UserError) as caught:
         heedful.load_model(tmp_path)
-    known = "bert, modernbert, heedful_bert, heedful_mixed_bert, marian, pegasus, heedful_transformer, heedful_rnn"
+    known = (
+        "bert, modernbert, heedful_bert, heedful_mixed_bert, marian, pegasus, heedful_transformer, heedful_rnn, vit, "
+        "heedful_vit"
+    )
     said = f"{tmp_path} holds a model of type 'gpt2'; those that can be loaded are {known}"
     assert str(caught.value) == said
     (tmp_path / "config.json").write_text("[]", encoding="utf-8")
@@ -77,7 +85,20 @@ def test_an_unknown_type_is_refused_with_those_that_are_known(tmp_path: Path):
         heedful.load_model(tmp_path)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind != "bert"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_folder_tells_what_it_is_good_for(tmp_path: Path, kind: str):
+    heedful.save_model(MODELS[kind], tmp_path)
+    expected = "translator" if kind in TRANSLATORS else "image classifier" if "vit" in kind else "encoder"
+    assert kind_of(tmp_path) == expected
+
+
+def test_a_folder_of_another_kind_tells_nothing(tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    with pytest.raises(UserError, match="holds a model of type 'gpt2'"):
+        kind_of(tmp_path)
+
+
+@pytest.mark.parametrize("kind", TRANSLATORS)
 def test_translators_are_saved_and_opened(tmp_path: Path, kind: str):
     model = MODELS[kind]
     assert isinstance(model, Transformer | Rnn)

@@ -9,7 +9,7 @@ from heedful.data import numbers
 from heedful.data.parallel import PairExample
 from heedful.errors import Interrupted
 from heedful.predict.translator import Translation
-from heedful.runs import demo, demo_translation, translator
+from heedful.runs import demo, demo_translation, demo_vision, translator
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -96,10 +96,11 @@ def test_how_to_go_on_is_said_for_the_demo(
 @pytest.mark.parametrize(
     ("typed", "parts"),
     [
-        ([], [("bert", "d"), ("translation", "d-translator")]),
-        (["--part", "all"], [("bert", "d"), ("translation", "d-translator")]),
+        ([], [("bert", "d"), ("translation", "d-translator"), ("vision", "d-vision")]),
+        (["--part", "all"], [("bert", "d"), ("translation", "d-translator"), ("vision", "d-vision")]),
         (["--part", "bert"], [("bert", "d")]),
         (["--part", "translation"], [("translation", "d-translator")]),
+        (["--part", "vision"], [("vision", "d-vision")]),
     ],
 )
 def test_the_parts_of_the_demo(
@@ -115,6 +116,7 @@ def test_the_parts_of_the_demo(
 
     monkeypatch.setattr(demo, "demo", recorder("bert"))
     monkeypatch.setattr(demo_translation, "demo", recorder("translation"))
+    monkeypatch.setattr(demo_vision, "demo", recorder("vision"))
     code, _, _ = ended(["demo", "--out", "d", "--steps", "13", "--seed", "7", "--cache", "c", *typed], capsys)
     assert code == 0
     assert called == [(*part, 13, 7, Path("c"), True) for part in parts]

@@ -320,11 +320,11 @@ def test_a_font_that_has_the_letters(monkeypatch: pytest.MonkeyPatch):
     ours = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [gone, *ours])
     has_stix, has_none = "\u1d81", "\U000e0fff"
-    assert pictures._families("good") == ["sans-serif"]
+    assert pictures.families("good") == ["sans-serif"]
     for letters in (has_stix, "good" + has_stix, has_stix + has_none):
-        assert pictures._families(letters) == ["sans-serif", "STIXGeneral"]
+        assert pictures.families(letters) == ["sans-serif", "STIXGeneral"]
     # a font that claims every letter and draws boxes is no help
-    assert pictures._families(has_none) == ["sans-serif"]
+    assert pictures.families(has_none) == ["sans-serif"]
 
 
 def test_confusions_that_can_not_be_drawn(tmp_path: Path):

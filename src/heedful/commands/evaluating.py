@@ -43,9 +43,9 @@ def evaluate(
     """How good a model is on labelled data: metrics, classes, confusions, BLEU, the worst mistakes.
 
     Args:
-        model: A model folder: a translator, or a model with a head.
+        model: A model folder: a translator, an image classifier, or another model with a head.
         file: Labelled data as `heedful finetune` takes it; for a translator tables of pairs, or a file of sources
-            and the file of their translations.
+            and the file of their translations; for an image classifier what `heedful train-vision` takes.
         text: Column of the text. Found by itself when its name is usual, like the others.
         pair: Column of the second text, for pairs.
         label: Column of the label or the number; several times for several numbers.
@@ -61,15 +61,14 @@ def evaluate(
         picture: Draw the confusion matrix here, as png, svg or pdf.
         json: Everything as one JSON object.
         truncate: Cut texts that are too long, where else they are refused.
-        skip_bad: Pass over rows that can't be used. How many is said.
+        skip_bad: Pass over rows or image files that can't be used. How many is said.
         errors: What to do with bytes that are not UTF-8.
         engine: What computes: torch, or what `heedful export` wrote.
         int8: With --engine onnx or ctranslate2, the smaller and faster file.
         device: Where torch computes.
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
-    from heedful.predict import load
-    from heedful.predict.translator import Translator
+    from heedful.predict import ImagePredictor, Translator, load
     from heedful.runs.finetune_options import DataPart
 
     if worst < 0:
@@ -79,11 +78,11 @@ def evaluate(
 
         check_format(picture)
     loaded = load(model, device, precision=precision, engine=engine, int8=int8)
-    of_heads = {"text": text, "pair": pair, "label": label, "separator": separator != ",", "picture": picture}
+    of_texts = {"text": text, "pair": pair, "label": label, "separator": separator != ","}
     of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
     of_translators |= {"beam": beam, "length-penalty": length_penalty}
     if isinstance(loaded, Translator):
-        _refuse(of_heads, f"says nothing to {model}, which translates")
+        _refuse(of_texts | {"picture": picture}, f"says nothing to {model}, which translates")
         from heedful.decode import SearchOptions
         from heedful.runs import translator_evaluate as run
         from heedful.runs.translator_options import PairsPart
@@ -103,6 +102,10 @@ def evaluate(
         _tell(run, run.evaluate(loaded, file, test), json, predictions)
         return
     _refuse(of_translators, f"is for translators, which {model} is not")
+    if isinstance(loaded, ImagePredictor):
+        _refuse(of_texts | {"truncate": truncate}, f"says nothing to {model}, which reads images")
+        _of_images(loaded, model, file, worst, json, predictions, picture, skip_bad)
+        return
     part = DataPart(
         text=text, pair=pair, label=label, separator=separator, errors=errors, truncate=truncate, skip_bad=skip_bad
     )
@@ -121,6 +124,27 @@ def _with_head(
     _tell(run, result, json, rows)
     if picture is not None and result.report.confusion is not None:
         pictures.confusion(result.report.confusion, result.head.labels, picture)
+
+
+def _of_images(
+    predictor: Any,
+    folder: Path,
+    names: tuple[str, ...],
+    worst: int,
+    json: bool,
+    rows: Path | None,
+    picture: Path | None,
+    skip_bad: bool,
+) -> None:
+    from heedful.runs import image_evaluate as run
+    from heedful.runs import pictures
+
+    if len(names) != 1:
+        raise UserError(f"{len(names)} names, but images are evaluated one folder or file at a time; give one")
+    result = run.evaluate(predictor, names[0], folder=folder, worst=worst, skip_bad=skip_bad, every=rows is not None)
+    _tell(run, result, json, rows)
+    if picture is not None and result.report.confusion is not None:
+        pictures.confusion(result.report.confusion, predictor.labels, picture)
 
 
 def _tell(run: Any, result: Any, json: bool, rows: Path | None) -> None:

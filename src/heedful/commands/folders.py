@@ -51,7 +51,8 @@ def export(
 
     Args:
         model: A model folder.
-        to: The engine: onnx for encoders, ctranslate2 for translators (by default the one that fits).
+        to: The engine: onnx for encoders and image classifiers, ctranslate2 for translators (by default the one that
+            fits).
         int8: With weights of 8 bits (for onnx beside the others): a quarter of the size and faster on a CPU, a
             little less exact.
         out: The file for onnx, the folder for ctranslate2 (by default in MODEL, where --engine looks for it).

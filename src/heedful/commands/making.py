@@ -15,30 +15,43 @@ R = TypeVar("R")
 
 def demo(
     out: Annotated[Path, arg(metavar="FOLDER")] = Path("demo"),
-    part: Literal["all", "bert", "translation"] = "all",
+    part: Literal["all", "bert", "translation", "vision"] = "all",
     steps: Annotated[int | None, optional(metavar="N")] = None,
     seed: int = 0,
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None,
 ) -> None:
-    """Train a small BERT on Python's own documentation and a translator of numbers in six minutes, and try both.
+    """Train a small BERT, a translator of numbers and a reader of digits in seven minutes, and try them.
 
     Args:
-        out: Where the BERT goes; the translator goes beside it, into FOLDER-translator.
-        part: The BERT alone (about five minutes), the translator alone (about one), or one after the other.
+        out: Where the BERT goes, which learns from Python's own documentation; the others go beside it, into
+            FOLDER-translator and FOLDER-vision.
+        part: The BERT alone (about five minutes), the translator or the image classifier alone (about one each), or
+            one after the other.
         steps: Train each model for this many steps instead of its usual number.
         seed: Everything random follows from it.
         cache: Where prepared text is kept (~/.cache/heedful by default).
     """
-    if part != "translation":
-        from heedful.runs.demo import demo as bert
+    parts = ("bert", "translation", "vision") if part == "all" else (part,)
+    for number, one in enumerate(parts):
+        if number:
+            say("")
+        run, folder = _demo(one, out)
+        run(folder, steps=steps, seed=seed, cache=cache, say=say)
 
-        bert(out, steps=steps, seed=seed, cache=cache, say=say)
-    if part == "all":
-        say("")
-    if part != "bert":
+
+def _demo(part: str, out: Path) -> tuple[Callable[..., None], Path]:
+    """What a part of the demonstration runs, and where."""
+    if part == "bert":
+        from heedful.runs import demo
+
+        return demo.demo, out
+    if part == "translation":
         from heedful.runs import demo_translation
 
-        demo_translation.demo(demo_translation.folder(out), steps=steps, seed=seed, cache=cache, say=say)
+        return demo_translation.demo, demo_translation.folder(out)
+    from heedful.runs import demo_vision
+
+    return demo_vision.demo, demo_vision.folder(out)
 
 
 def pretrain(options: Any) -> None:
@@ -63,6 +76,13 @@ def finetune(options: Any) -> None:
 def train_translator(options: Any) -> None:
     """Train a translator from sentence pairs: vocabulary, training, evaluation, a folder anyone can open."""
     from heedful.runs.translator import train_translator as run
+
+    run(options)
+
+
+def train_vision(options: Any) -> None:
+    """Train a ViT to tell images apart: reading, training, evaluation, a folder anyone can open."""
+    from heedful.runs.vision import train_vision as run
 
     run(options)
 
@@ -151,6 +171,36 @@ def translator_options(arguments: list[str]) -> Any:
     base = without(_base(arguments, TranslatorRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     default = TranslatorOptions(settings=base, out=MISSING)
     return parse(TranslatorOptions, "train-translator", arguments, default=default)
+
+
+def vectors_options(arguments: list[str]) -> Any:
+    """The options of a run: those of the run to resume, under what the user types."""
+    from tyro import MISSING
+
+    from heedful.runs.options import without
+    from heedful.runs.word_options import RIVALS, WordOptions, WordRecipe, read_recipe
+
+    base = _base(arguments, WordRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
+    base = without(base, _put_aside(arguments, RIVALS))
+    return parse(WordOptions, "train-vectors", arguments, default=WordOptions(settings=base, out=MISSING))
+
+
+def vision_options(arguments: list[str]) -> Any:
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
+    from tyro import MISSING
+
+    from heedful.runs.options import without
+    from heedful.runs.vision_options import DIGITS, RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
+
+    def under(base: VisionRecipe) -> VisionOptions:
+        default = VisionOptions(settings=without(base, _put_aside(arguments, RIVALS)), out=MISSING)
+        return parse(VisionOptions, "train-vision", arguments, default=default)
+
+    options = under(_base(arguments, VisionRecipe(), load_recipe, read_recipe))
+    own = options.settings.data == DIGITS and not Path(DIGITS).exists()
+    if own and options.recipe is None and not options.resume:
+        return under(load_recipe(DIGITS))
+    return options
 
 
 def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:

@@ -1,6 +1,7 @@
-"""Batches: packed, with the tokens of all sequences end to end and no padding; or pairs in two rectangles.
+"""Batches: packed, with the tokens of all sequences end to end and no padding; pairs in two rectangles; images.
 
-Shapes: B sequences, N tokens, M masked tokens, S source length, T target length.
+Shapes: B sequences or images, N tokens, M masked tokens, S source length, T target length, H height, W width,
+C channels.
 """
 
 from collections.abc import Sequence
@@ -99,3 +100,14 @@ class PairBatch(NamedTuple):
     def tokens(self) -> int:
         """Real tokens of both sides."""
         return int((self.source != self.pad).sum()) + self.predictions
+
+
+class ImageBatch(NamedTuple):
+    """Images, and the class of each."""
+
+    pixels: np.ndarray
+    """(B, H, W, C) uint8."""
+    labels: np.ndarray
+    """(B,) int64."""
+    numbers: np.ndarray
+    """(B,) int64: how many images the run had seen before each one. With the seed, they tell all that is drawn."""

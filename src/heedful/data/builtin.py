@@ -1,8 +1,8 @@
-"""The corpus every Python installation carries: its own documentation, as English prose.
+"""The data that every installation carries: Python's own documentation, as English prose, and handwritten digits.
 
 The language reference (`pydoc_data.topics`) and the docstrings of the standard library, numpy and torch are
 read from their source files with `ast`; nothing is imported or run, and a package that is not installed is
-left out.
+left out. The digits are those of scikit-learn.
 
 Knows nothing of tokens, of held-out parts or of other corpora.
 """
@@ -14,6 +14,9 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
+
+import numpy as np
 
 from heedful.data.prose import sentences
 
@@ -45,6 +48,14 @@ def write(path: Path) -> None:
             out.writelines(sentence + "\n" for sentence in document)
             out.write("\n")
     aside.replace(path)
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Handwritten digits (Alpaydin and Kaynak 1998): 1,797 grey images (N, 8, 8) uint8, and what each is (N,)."""
+    from sklearn.datasets import load_digits  # slow to import
+
+    found = cast("dict[str, np.ndarray]", load_digits())
+    return np.rint(found["images"] * (255 / 16)).astype(np.uint8), found["target"].astype(np.int64)
 
 
 def unique(found: Iterable[list[str]]) -> Iterator[list[str]]:

@@ -86,7 +86,7 @@ def train(
     """
     if vocab_size <= len(SPECIAL):
         raise UserError(f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000")
-    backend = _pipeline(models.WordPiece(unk_token=UNK), cased=cased)
+    backend = pipeline(models.WordPiece(unk_token=UNK), cased=cased)
     limit = max(1000, vocab_size // 4)  # Korean alone has some 2,500 syllables in use
     alone, continuing = _alphabet(backend, sentences(), limit)
     trainer = trainers.WordPieceTrainer(
@@ -165,9 +165,10 @@ def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> Non
     write_file(folder / "tokenizer.json", backend.to_str(pretty=True).encode())
 
 
-def _pipeline(
-    model: models.WordPiece, *, cased: bool, strip_accents: bool | None = False, chinese: bool = True
+def pipeline(
+    model: models.Model, *, cased: bool, strip_accents: bool | None = False, chinese: bool = True
 ) -> tokenizers.Tokenizer:
+    """How text becomes words, before the model takes over."""
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizers.Sequence(
         [
@@ -202,7 +203,7 @@ def _from_vocabulary(
     origin: str = "the tokenizer",
 ) -> Tokenizer:
     model = models.WordPiece({token: number for number, token in enumerate(tokens)}, unk_token=UNK)
-    backend = _pipeline(model, cased=cased, strip_accents=strip_accents, chinese=chinese)
+    backend = pipeline(model, cased=cased, strip_accents=strip_accents, chinese=chinese)
     backend.add_special_tokens([token for token in SPECIAL if token in tokens])
     tokenizer = Tokenizer(backend, origin)
     _post_process(backend)

@@ -154,6 +154,7 @@ def _spec(model: Transformer) -> Spec:
         spec.decoder.projection.bias = _array(model.output_bias)
     for layer, place in zip(model.encoder, spec.encoder.layer, strict=True):
         assert isinstance(layer, EncoderLayer)
+        assert isinstance(layer.attention, MultiHeadAttention)
         assert isinstance(layer.attention_norm, nn.LayerNorm)
         _self_attention(place.self_attention, layer.attention, layer.attention_norm)
         _feed_forward(place.ffn, layer.feed_forward, layer.feed_forward_norm)

@@ -42,6 +42,21 @@ def setting(path: Path, document: Mapping[str, Any], key: str, kind: type) -> An
     return value
 
 
+def read_labels(folder: Path, document: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+    """The names that a config.json has for a head's outputs, or those that transformers would make up."""
+    names = document.get("id2label")
+    if not isinstance(names, dict) or len(names) != outputs:
+        names = {str(number): f"LABEL_{number}" for number in range(outputs)}
+    try:
+        labels = tuple(str(names[str(number)]) for number in range(outputs))
+    except KeyError as error:
+        raise UserError(f"{folder / 'config.json'}: id2label has no {error}; the folder is damaged") from None
+    if len(set(labels)) < outputs:
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise UserError(f"{folder / 'config.json'}: id2label has {twice!r} twice; give every output its own name")
+    return labels
+
+
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
     """Write JSON for people to read."""
     write_file(path, (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode())

@@ -248,16 +248,7 @@ def _head(folder: Path, document: dict[str, Any], theirs: Mapping[str, Tensor]) 
     if "classifier.weight" not in theirs:
         return None
     outputs = len(theirs["classifier.weight"])
-    names = document.get("id2label")
-    if not isinstance(names, dict) or len(names) != outputs:
-        names = {str(number): f"LABEL_{number}" for number in range(outputs)}
-    try:
-        labels = tuple(str(names[str(number)]) for number in range(outputs))
-    except KeyError as error:
-        raise UserError(f"{folder / 'config.json'}: id2label has no {error}; the folder is damaged") from None
-    if len(set(labels)) < outputs:
-        twice = next(label for label in labels if labels.count(label) > 1)
-        raise UserError(f"{folder / 'config.json'}: id2label has {twice!r} twice; give every output its own name")
+    labels = documents.read_labels(folder, document, outputs)
     named = document.get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ARCHITECTURES["classify"]
     architecture = architecture.removeprefix("Heedful").removeprefix("Modern")

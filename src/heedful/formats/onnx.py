@@ -83,33 +83,51 @@ def export(model: Bert | BertForPretraining | BertForTask, path: Path, source: s
         segments=model.config.segments,
         source=source,
     )
-    size = _bytes(model)
-    if size > LARGEST:
-        raise UserError(
-            f"{path} would have {size / 1e9:.1f} GB of weights, but an ONNX file holds less than 2 GB; "
-            "use the model with torch"
-        )
+    require_room(path, _bytes(model))
     graph = Graph(copy.deepcopy(model).float().cpu()).eval()
     # Of any size, since the axes are dynamic; but three tensors, for one that is given twice becomes one input.
     examples = tuple(torch.zeros(2, 3, dtype=torch.int64) for _ in INPUTS)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    names = (INPUTS, output_names(model))
+    write_graph(graph, examples, axes, names, path, card.to_json())
+
+
+def write_graph(
+    graph: nn.Module,
+    examples: tuple[Tensor, ...],
+    axes: dict[int, Any],
+    names: tuple[tuple[str, ...], tuple[str, ...]],
+    path: Path,
+    card: str,
+) -> None:
+    """Write a function of tensors whose `axes` are free, under the names of its inputs and outputs, with its card."""
+    inputs, outputs = names
     with _quiet():
         program = torch.onnx.export(
             graph,
             examples,
             dynamo=True,
             opset_version=OPSET,
-            input_names=INPUTS,
-            output_names=output_names(model),
-            dynamic_shapes=(axes,) * len(INPUTS),
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_shapes=(axes,) * len(inputs),
             verbose=False,
         )
     assert program is not None
     proto = program.model_proto
     _forget(proto)
     entry = proto.metadata_props.add()
-    entry.key, entry.value = KEY, card.to_json()
+    entry.key, entry.value = KEY, card
     write_file(path, proto.SerializeToString())
+
+
+def require_room(path: Path, size: int) -> None:
+    """An error that says so, if weights of that many bytes are too large for a file."""
+    if size > LARGEST:
+        raise UserError(
+            f"{path} would have {size / 1e9:.1f} GB of weights, but an ONNX file holds less than 2 GB; "
+            "use the model with torch"
+        )
 
 
 def quantise(path: Path, out: Path) -> None:
@@ -142,15 +160,24 @@ def quantise(path: Path, out: Path) -> None:
 
 def read_card(path: Path) -> Card | None:
     """What a file says of its model; None if it is not one that was written here."""
+    text = read_metadata(path)
+    try:
+        return None if text is None else Card.from_json(text)
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def read_metadata(path: Path) -> str | None:
+    """The card of a file, as it is written; None where there is none."""
     require("onnx")
     import onnx
     from google.protobuf.message import DecodeError
 
     try:
         found = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
-        return Card.from_json(found[KEY])
-    except (DecodeError, ValueError, LookupError, TypeError):
+    except (DecodeError, ValueError):
         return None
+    return found.get(KEY)
 
 
 def states_alone(path: Path) -> bytes:

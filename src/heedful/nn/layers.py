@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from heedful.nn import kernels
 from heedful.nn.attention import KeyValue, MultiHeadAttention
 from heedful.nn.layout import Layout
+from heedful.nn.locality import LocalityAttention
 from heedful.nn.norm import Norm
 from heedful.nn.positions import Rotation
+from heedful.nn.stochastic_depth import StochasticDepth
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -62,7 +64,8 @@ class FeedForward(nn.Module):
 class EncoderLayer(nn.Module):
     """One block: norms after the residuals as published, or before the sublayers (pre-norm).
 
-    With pre-norm, `normed` input, as embeddings are, goes to the attention as it is.
+    With pre-norm, `normed` input, as embeddings are, goes to the attention as it is. For images, attention may be
+    among others alone (`locality`), and samples may skip a branch while training (`stochastic_depth`).
     """
 
     def __init__(
@@ -79,14 +82,19 @@ class EncoderLayer(nn.Module):
         normed: bool = False,
         gated: bool = False,
         bias: bool = True,
+        locality: bool = False,
+        stochastic_depth: float = 0.0,
     ) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(dim, heads, attention_dropout, bias=bias)
+        attention = MultiHeadAttention(dim, heads, attention_dropout, bias=bias)
+        self.attention = LocalityAttention(attention) if locality else attention
         skips = pre_norm and normed
         self.attention_norm = nn.Identity() if skips else Norm(dim, norm_eps, bias=bias)
         self.feed_forward = FeedForward(dim, ffn_dim, activation, gated=gated, bias=bias)
         self.feed_forward_norm = Norm(dim, norm_eps, bias=bias)
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()  # a compiler would copy for nothing
+        if stochastic_depth:
+            self.dropout = nn.Sequential(self.dropout, StochasticDepth(stochastic_depth))
         self.pre_norm = pre_norm
 
     def forward(

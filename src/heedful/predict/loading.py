@@ -1,4 +1,4 @@
-"""A model folder becomes something to ask: a predictor, or a translator."""
+"""A model folder becomes something to ask: a predictor, a translator, or a classifier of images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +11,15 @@ from heedful.data.bitext import Marks
 from heedful.data.sentencepiece import Vocabulary
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
-from heedful.formats import translators
+from heedful.formats import translators, vit
 from heedful.formats.documents import read_document
 from heedful.formats.huggingface import load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.rnn import Rnn
+from heedful.models.vit import ViTClassifier
 from heedful.predict.engine import Engine, TorchEngine
+from heedful.predict.image_engine import ImageEngine, OnnxImageEngine, TorchImageEngine
+from heedful.predict.images import ImagePredictor
 from heedful.predict.predictor import Predictor
 from heedful.predict.searching import Searcher, TorchSearcher
 from heedful.predict.translator import Translator
@@ -40,7 +43,8 @@ def load(
     engine: EngineName = "torch",
     int8: bool = False,
 ) -> Any:
-    """What a model folder can be asked with: a `Translator` if its model translates, else a `Predictor`.
+    """What a model folder can be asked with: a `Translator` if its model translates, an `ImagePredictor` if it
+    classifies images, else a `Predictor`.
 
     It computes with torch, on the GPU where there is one, there in fp16 unless told otherwise; or with the engine
     that `heedful export` wrote for. Several folders of translators decide together.
@@ -48,14 +52,24 @@ def load(
     folders = _folders(folder)
     if len(folders) > 1 or translates(folders[0]):
         return load_translator(folders, device, precision=precision, engine=engine, int8=int8)
-    return load_predictor(folders[0], device, precision=precision, engine=engine, int8=int8)
+    loader = load_images if sees(folders[0]) else load_predictor
+    return loader(folders[0], device, precision=precision, engine=engine, int8=int8)
 
 
 def translates(folder: Path) -> bool:
     """Whether a folder holds a model that translates."""
+    return _type(folder) in translators.LOADERS
+
+
+def sees(folder: Path) -> bool:
+    """Whether a folder holds a model that reads images."""
+    return _type(folder) in vit.TYPES
+
+
+def _type(folder: Path) -> str | None:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
-    return (folder / "config.json").is_file() and read_document(folder).get("model_type") in translators.LOADERS
+    return read_document(folder).get("model_type") if (folder / "config.json").is_file() else None
 
 
 def load_predictor(
@@ -70,10 +84,11 @@ def load_predictor(
     folder = Path(folder)
     if translates(folder):
         raise UserError(f"{folder} translates; use `heedful translate`, in Python heedful.load")
+    if sees(folder):
+        raise UserError(f"{folder} reads images, not texts; use `heedful see`, in Python heedful.load")
     if engine == "ctranslate2":
         raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
-    if int8 and engine != "onnx":
-        raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
+    _int8_of_onnx(engine, int8)
     _only_torch(engine, precision)
     inner, pooling = read_pooling(folder)
     if engine == "onnx":
@@ -98,10 +113,8 @@ def load_translator(
     for one in folders:
         if not translates(one):
             kind = read_document(one).get("model_type")
-            raise UserError(
-                f"{one} does not translate, it is a model of type {kind!r}; "
-                "ask it with `heedful predict`, `fill` or `embed`"
-            )
+            ask = "`heedful see`" if sees(one) else "`heedful predict`, `fill` or `embed`"
+            raise UserError(f"{one} does not translate, it is a model of type {kind!r}; ask it with {ask}")
     if engine == "onnx":
         raise UserError(f"the engine onnx is for encoders; for {folders[0]} there are torch and ctranslate2")
     if int8 and engine != "ctranslate2":
@@ -124,6 +137,37 @@ def load_translator(
             raise UserError("a GPU runs recurrent networks in fp16 or fp32, not in bf16; leave --precision out")
         searcher = TorchSearcher(models, _marks(folders, models), never(models[0], target))
     return Translator(searcher, source, target, ", ".join(map(str, folders)))
+
+
+def load_images(
+    folder: Folder,
+    device: str = "auto",
+    *,
+    precision: Precision = "auto",
+    engine: EngineName = "torch",
+    int8: bool = False,
+) -> ImagePredictor:
+    """The classifier of images in a folder."""
+    folder = Path(folder)
+    if not sees(folder):
+        kind = read_document(folder).get("model_type")
+        ask = "`heedful translate`" if translates(folder) else "`heedful predict`, `fill` or `embed`"
+        raise UserError(f"{folder} reads texts, not images, it is a model of type {kind!r}; ask it with {ask}")
+    if engine == "ctranslate2":
+        raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
+    _int8_of_onnx(engine, int8)
+    _only_torch(engine, precision)
+    if engine == "onnx":
+        computing: ImageEngine = OnnxImageEngine(folder, int8=int8)
+    else:
+        model = vit.load_vit(folder)
+        if not isinstance(model, ViTClassifier):
+            raise UserError(
+                f"{folder} is an encoder of images without a head, so it knows no classes; "
+                "train one with `heedful train-vision DATA --out FOLDER`"
+            )
+        computing = TorchImageEngine(model.to(*_place(device, precision)))
+    return ImagePredictor(computing, str(folder))
 
 
 def never(model: Translating, target: Vocabulary) -> list[int]:
@@ -175,6 +219,11 @@ def _folders(folder: Folder | Sequence[Folder]) -> list[Path]:
     if not folders:
         raise UserError("there is no folder to load; name at least one")
     return folders
+
+
+def _int8_of_onnx(engine: EngineName, int8: bool) -> None:
+    if int8 and engine != "onnx":
+        raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
 
 
 def _only_torch(engine: EngineName, precision: Precision) -> None:

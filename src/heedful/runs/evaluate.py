@@ -51,6 +51,8 @@ class Evaluation:
     skipped: list[Flaw]
     cut: str | None = None
     """What to say of texts that were too long."""
+    origin: str = ""
+    """Where the examples were found, where that need not be what was named."""
 
 
 def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, worst: int = 5) -> Evaluation:
@@ -109,9 +111,14 @@ def lines(result: Evaluation) -> list[str]:
         said.append(f"skipped {told(result.skipped)}")
     if result.cut:
         said.append(result.cut)
+    return said + figures(result)
+
+
+def figures(result: Evaluation) -> list[str]:
+    """The scores, the classes, the confusions and the mistakes, each after an empty line."""
     scores = result.report.scores
     width = max(map(len, scores))
-    said += ["", *(f"{name.replace('_', ' '):<{width}}  {_form(name, value)}" for name, value in scores.items())]
+    said = ["", *(f"{name.replace('_', ' '):<{width}}  {_form(name, value)}" for name, value in scores.items())]
     if isinstance(result.report, Numbers) and len(result.report.targets) > 1:
         said += ["", *_table([["", *scores], *_targets(result.report)])]
     if result.report.classes:
@@ -129,7 +136,7 @@ def lines(result: Evaluation) -> list[str]:
         unit = "off by {:,.4g}" if result.head.task == "regress" else "{:.1%} sure"
         for one in result.mistakes:
             said.append(f"  {unit.format(one.confidence)}: {one.answer}, but it is {one.truth}  ({one.where})")
-            said.append(f"      {one.text}")
+            said += [f"      {one.text}"] if one.text else []
     return said
 
 

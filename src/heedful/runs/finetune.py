@@ -37,12 +37,11 @@ from heedful.runs.training import (
     restore,
     resume_command,
     run,
-    snapshot,
     taken,
 )
+from heedful.runs.watching import keeper, remind, watcher
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
-from heedful.train import checkpoint
 from heedful.train.distributed import World, restarts, world
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
@@ -143,31 +142,6 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     def epoch(step: int) -> str:
         return f"{step * ranks.ranks / data.batches:.3g}"
 
-    def test(now: Progress) -> bool:
-        return ranks.share(ranks.leads and look(now))
-
-    def look(now: Progress) -> bool:
-        found = judge.look(now.step)
-        log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.note(f"epoch {epoch(now.step)}, held out: {describe(found)}")
-        if learning.patience and judge.stale >= learning.patience and now.step < (plan.steps or 0):
-            log.note(f"stopping early: no better {judge.metric} in {judge.stale} evaluations")
-            return True
-        return False
-
-    def save(now: Progress) -> None:
-        if not ranks.leads:
-            return
-        state = {
-            "data": material.digest,
-            "ranks": ranks.ranks,
-            "best": judge.best,
-            "best_step": judge.best_step,
-            "stale": judge.stale,
-        }
-        tensors = {"best": judge.best_weights} if judge.best_weights else {}
-        checkpoint.save(folder, snapshot(now, model, optimizer, state=state, tensors=tensors), recipe.run.keep)
-
     job = Job(
         model=model,
         optimizer=optimizer,
@@ -178,8 +152,10 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
         plan=plan,
         world=ranks,
         report=reporter(plan, log),
-        evaluate=test,
-        save=save,
+        evaluate=watcher(judge, judge.metric, learning.patience, plan, epoch, ranks, log),
+        save=keeper(
+            judge, model, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+        ),
     )
     introduce(log, model, bert_shape(model.config), compute, ranks, progress)
     log.note(
@@ -230,6 +206,5 @@ def _restore(
     if (before := found.state.get("ranks", 1)) != ranks.ranks:
         way_out = "go on with as many, or start again in another --out"
         raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
-    judge.best, judge.best_step, judge.stale = (found.state[name] for name in ("best", "best_step", "stale"))
-    judge.best_weights = {name: tensor.to(compute.device) for name, tensor in found.tensors.get("best", {}).items()}
+    remind(judge, found, compute.device)
     return restore(found, model, optimizer)

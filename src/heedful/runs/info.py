@@ -1,22 +1,26 @@
 """What a folder holds, in words."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
+from heedful.formats import word2vec
 from heedful.formats.documents import read_document
 from heedful.formats.huggingface import MIXED_TYPE, Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.formats.translators import load_translator
-from heedful.models import rnn, transformer
+from heedful.formats.vit import load_vit
+from heedful.models import rnn, transformer, vit
 from heedful.models.bert import SIZES, Bert, BertForPretraining
 from heedful.models.heads import TASKS, BertForTask
 from heedful.models.rnn import RnnConfig
 from heedful.models.transformer import TransformerConfig
-from heedful.predict.loading import translates
+from heedful.models.vit import ViTClassifier, ViTConfig
+from heedful.predict.loading import sees, translates
 from heedful.runs.finetune import RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.train import checkpoint, log
@@ -31,10 +35,17 @@ def describe(folder: Path) -> list[tuple[str, str]]:
     """Each thing about a model folder and what is to say of it."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
+    if (folder / word2vec.FILE).is_file():
+        vectors = word2vec.load(folder)
+        shown = ", ".join(vectors.words[:MOST_LABELS]) + (", …" if len(vectors.words) > MOST_LABELS else "")
+        sizes = f"word2vec: {len(vectors.words):,} words, each a vector of {vectors.matrix.shape[1]}"
+        return [("vectors", sizes), ("words", shown), *_made(folder)]
     if not (folder / "config.json").is_file() and (folder / RUN_FILE).is_file():
         return _unfinished(folder)
     if translates(folder):
         return _translator(folder) + _made(folder)
+    if sees(folder):
+        return _classifier(folder) + _made(folder)
     inner, _ = read_pooling(folder)
     model = load_model(inner)
     config = model.config
@@ -57,14 +68,53 @@ def describe(folder: Path) -> list[tuple[str, str]]:
 def _translator(folder: Path) -> list[tuple[str, str]]:
     model = load_translator(folder)
     config = model.config
-    exported = [name for name in EXPORTED if (folder / name).is_dir()]
     return [
         ("model", _recurrent(config) if isinstance(config, RnnConfig) else _attentive(config)),
         ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
         ("reads", f"{config.max_length - 1:,} tokens at most, and writes as many"),
         *_vocabulary(folder),
-        ("exported", f"for {', '.join(exported)}" if exported else "no"),
+        _exported(folder),
     ]
+
+
+def _classifier(folder: Path) -> list[tuple[str, str]]:
+    model = load_vit(folder)
+    config = model.config
+    lines = [
+        ("model", _of_patches(config)),
+        ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
+        ("head", "tells images apart" if isinstance(model, ViTClassifier) else "none: an encoder alone"),
+        *([("labels", _listed(model.labels))] if isinstance(model, ViTClassifier) else []),
+        ("reads", _of_pixels(config)),
+        _exported(folder),
+    ]
+    if not config.published:
+        lines.append(("transformers", "has no architecture that equals this one; heedful opens it"))
+    return lines
+
+
+def _of_patches(config: ViTConfig) -> str:
+    shape = (config.layers, config.dim, config.heads)
+    size = next((name for name, known in vit.SIZES.items() if known == shape), "of its own size")
+    layers = f"ViT {size}: {config.layers} layers, {config.dim} wide, {config.heads} heads"
+    patches = f"{config.side} x {config.side} patches of {config.patch_size} x {config.patch_size} pixels"
+    return ", ".join([layers, patches, *config.variations])
+
+
+def _of_pixels(config: ViTConfig) -> str:
+    colours = {1: "grey", 3: "RGB"}.get(config.channels, f"{config.channels} channels")
+    edge = config.pixels.edge
+    others = "stretched" if edge is None else "cut to the middle" if edge <= config.image_size else "cut closer"
+    return f"{config.image_size} x {config.image_size} pixels, {colours}; images of other shapes are {others}"
+
+
+def _exported(folder: Path) -> tuple[str, str]:
+    exported = [name for name in EXPORTED if (folder / name).is_dir()]
+    return "exported", f"for {', '.join(exported)}" if exported else "no"
+
+
+def _listed(labels: Sequence[str]) -> str:
+    return f"{len(labels)}: {', '.join(labels[:MOST_LABELS])}{', …' if len(labels) > MOST_LABELS else ''}"
 
 
 def _attentive(config: TransformerConfig) -> str:
@@ -96,8 +146,7 @@ def _vocabulary(folder: Path) -> list[tuple[str, str]]:
 def _heads(model: Model) -> list[tuple[str, str]]:
     if isinstance(model, BertForTask):
         head = model.head
-        shown = ", ".join(head.labels[:MOST_LABELS]) + (", …" if len(head.labels) > MOST_LABELS else "")
-        return [("head", f"{head.task}: {TASKS[head.task]}"), ("labels", f"{len(head.labels)}: {shown}")]
+        return [("head", f"{head.task}: {TASKS[head.task]}"), ("labels", _listed(head.labels))]
     heads = []
     if isinstance(model, BertForPretraining):
         heads += ["masked words"] if model.mlm else []
@@ -115,11 +164,22 @@ def _unfinished(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
+TELLING = {
+    "pairs": "train-translator",
+    "images": "train-vision",
+    "vectors": "train-vectors",
+    "task": "finetune",
+}
+"""A table of heedful.toml that one command alone writes."""
+
+
 def _command(folder: Path) -> str:
     """What makes a folder like this."""
-    if "pairs" in read_toml(folder / RUN_FILE):
-        return "train-translator"
-    return "finetune" if "task" in read_toml(folder / RUN_FILE) else "pretrain"
+    told = read_toml(folder / RUN_FILE)
+    for part, command in TELLING.items():
+        if part in told:
+            return command
+    return "pretrain"
 
 
 def _tokenizer(folder: Path) -> list[tuple[str, str]]:
@@ -135,6 +195,7 @@ def _made(folder: Path) -> list[tuple[str, str]]:
         return []
     tables = read_toml(folder / RUN_FILE)
     read = tables.get("corpus") or tables.get("train") or [*tables.get("source", []), *tables.get("target", [])]
+    read = [tables["data"]] if "data" in tables else read
     lines = [("trained on", ", ".join(read) or "not said")]
     if tables.get("start_from"):
         lines.append(("started from", tables["start_from"]))

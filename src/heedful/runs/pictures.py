@@ -3,6 +3,7 @@
 Shapes: T positions or target length, S source length, D width, C labels.
 """
 
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 FORMATS = ("png", "svg", "pdf")
 LONGEST_LABEL = 24
@@ -35,6 +37,8 @@ TITLES = {
     "nsp_loss": "next sentence: loss",
     "nsp_accuracy": "next sentence: share right",
     **{f"{task}_loss": "loss" for task in ("classify", "multilabel", "regress", "tag", "answer")},
+    "image_loss": "images: loss",
+    "image_accuracy": "images: share right",
     "token_loss": "next token: loss",
     "token_accuracy": "next token: share right",
     "bleu": "BLEU",
@@ -53,6 +57,8 @@ TITLES = {
     "recall": "recall",
     "lr": "learning rate",
     "tokens_per_second": "tokens a second",
+    "pair_loss": "word and context: loss",
+    "words_per_second": "words a second",
 }
 
 
@@ -96,8 +102,8 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     step = -(-size // MOST_COUNTS)
     cell = min(0.9, max(0.36, 7 / size)) / step  # inches: few labels have room, many still hold their counts
-    names = [_short(label) for label in labels[::step]]
-    style = {"family": _families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
+    names = [short(label) for label in labels[::step]]
+    style = {"family": families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
     edge = 1.2 + 0.09 * max(map(len, names))
     figure, axis = plt.subplots(figsize=(size * cell + edge + 1, size * cell + edge), layout="constrained")
     image = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
@@ -107,7 +113,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     if step == 1:
         _counts(axis, matrix, share, 72 * cell)
     figure.colorbar(image, ax=axis, label="share of the row", fraction=0.04, pad=0.02)
-    _save(figure, out)
+    save(figure, out)
 
 
 def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = None) -> bool:
@@ -132,8 +138,48 @@ def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = 
     axis.xaxis.set_label_position("top")
     axis.set(xlabel="read", ylabel="written")
     figure.colorbar(image, ax=axis, label="share of the attention", fraction=0.04, pad=0.02)
-    _save(figure, path)
+    save(figure, path)
     return bool(spelling)
+
+
+def contrast(
+    word: str,
+    similarities: Sequence[float],
+    others: Sequence[float],
+    layer: int,
+    columns: Sequence[tuple[str, Sequence[tuple[str, float]]]],
+    path: Path,
+) -> None:
+    """Draw how alike a word is to itself in two sentences, layer by layer, and below it columns of near words."""
+    check_format(path)
+    titles = ["\n".join(textwrap.wrap(title, 34, max_lines=3, placeholder=" …")) for title, _ in columns]
+    names = [[short(name) for name, _ in found] for _, found in columns]
+    fonts = families("".join([word, *titles, *(name for column in names for name in column)]))
+    figure = plt.figure(figsize=(11, 7.2), layout="constrained")
+    above, below = figure.add_gridspec(2, len(columns), height_ratios=(1, 0.9)), []
+    axis = figure.add_subplot(above[0, :])
+    steps = range(len(similarities))
+    axis.axhline(1.0, color="tab:grey", linewidth=1.4, label="one vector a word: the same in both")
+    axis.plot(steps, similarities, "o-", color="tab:blue", label="the model: the word in one sentence and the other")
+    axis.plot(steps, others, "--", color="tab:orange", label="the model: two different words")
+    axis.axvline(layer, color="tab:blue", alpha=0.2, linewidth=6)
+    axis.set_xticks(steps, ["input", *map(str, steps[1:])])
+    axis.set(xlabel="layer", ylabel="cosine", ylim=(min(0.0, *similarities, *others) - 0.05, 1.08))
+    axis.set_title(f"“{short(word)}” and itself", family=fonts, parse_math=False)
+    axis.legend(fontsize=9, loc="lower left")
+    axis.grid(alpha=0.25)
+    for number, (title, column, (_, found)) in enumerate(zip(titles, names, columns, strict=True)):
+        below.append(figure.add_subplot(above[1, number]))
+        bars = range(len(found))
+        below[-1].barh(
+            bars, [value for _, value in found], color="tab:grey" if not number else "tab:blue", height=0.6
+        )
+        below[-1].set_yticks(bars, column, family=fonts, parse_math=False)
+        below[-1].invert_yaxis()
+        below[-1].set_xlabel("probability" if number else "cosine")
+        below[-1].xaxis.set_major_locator(MaxNLocator(4))
+        below[-1].set_title(title, fontsize=10, family=fonts, parse_math=False)
+    save(figure, path)
 
 
 def positions(learned: Tensor, length: int, path: Path) -> None:
@@ -177,7 +223,8 @@ def _counts(axis: Axes, matrix: np.ndarray, share: np.ndarray, points: float) ->
         axis.text(column, row, str(count), ha="center", va="center", fontsize=fontsize, color=colour)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, and have done with it."""
     with warnings.catch_warnings():
         # where no installed font has a label's letters, boxes stand for them: the rest is still worth having
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
@@ -187,7 +234,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 def _piece(piece: str) -> str:
     """A piece without the mark of a word's beginning, unless it is nothing else."""
-    return _short(piece.removeprefix(SPACE) or piece)
+    return short(piece.removeprefix(SPACE) or piece)
 
 
 def _spell(piece: str, spelling: Mapping[str, str]) -> str:
@@ -195,13 +242,14 @@ def _spell(piece: str, spelling: Mapping[str, str]) -> str:
     return "-".join(spelling.get(letter, letter) for letter in piece) if {*piece} & spelling.keys() else piece
 
 
-def _short(label: str) -> str:
+def short(label: str) -> str:
     """A label on one line, and not so long that it takes the picture's place."""
     label = " ".join(label.split())
     return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
 
 
-def _families(text: str) -> list[str]:
+def families(text: str) -> list[str]:
+    """The fonts that have the letters of a text, as far as there are any."""
     return _fonts(text)[0]
 
 

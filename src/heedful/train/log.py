@@ -124,6 +124,8 @@ def describe(numbers: dict[str, float]) -> str:
     parts = [f"{words} {numbers[name]:{form}}" for name, (words, form) in WORDS.items() if name in numbers]
     if "tokens_per_second" in numbers:
         parts.append(f"{numbers['tokens_per_second']:,.0f} tokens/s")
+    if "words_per_second" in numbers:
+        parts.append(f"{numbers['words_per_second']:,.0f} words/s")
     if "left" in numbers:
         minutes, seconds = divmod(round(numbers["left"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")

@@ -118,11 +118,11 @@ def train(job: Job[Any], progress: Progress) -> Progress:
     plan, world = job.plan, job.world
     parameters = [p for p in job.model.parameters() if p.requires_grad]
     on_cpu = parameters[0].device.type == "cpu"
-    batches = _ahead(job.batches(progress.position))
+    batches = ahead(job.batches(progress.position))
     clock, tally = _Clock(progress.elapsed), _Tally()
     saved = progress
     job.model.train()
-    with _signals() as stop:
+    with signals() as stop:
         while plan.done(progress) < 1.0:
             fetched = [next(batches) for _ in range(plan.accumulation)]
             micro = [batch for _, batch in fetched]
@@ -153,20 +153,20 @@ def train(job: Job[Any], progress: Progress) -> Progress:
             tally.tokens += tokens
             after = plan.done(progress)
             last = after >= 1.0 or stopping
-            if last or _crossed(before, after, REPORTS) or on_cpu:
+            if last or crossed(before, after, REPORTS) or on_cpu:
                 tally.check(progress.step)
-            if last or _crossed(before, after, REPORTS):
+            if last or crossed(before, after, REPORTS):
                 speed = tally.tokens / clock.lap()
                 metrics = {**tally.averages(counts, world), "lr": lr, "grad_norm": float(norm)}
                 job.report(progress, {**metrics, "tokens_per_second": speed})
                 tally = _Tally()
-            if after >= 1.0 or _crossed(before, after, plan.evaluations):
+            if after >= 1.0 or crossed(before, after, plan.evaluations):
                 with clock.paused():
                     enough = job.evaluate(progress)
                     job.model.train()
                 if enough:
                     return progress
-            if last or _due(plan, saved, progress):
+            if last or due(plan, saved, progress):
                 tally.check(progress.step)
                 with clock.paused():
                     job.save(progress)
@@ -198,19 +198,20 @@ def _agree(
     )
 
 
-def _crossed(before: float, after: float, parts: int) -> bool:
+def crossed(before: float, after: float, parts: int) -> bool:
     """Whether one of the evenly spaced marks lies between."""
     return math.floor(before * parts + 1e-9) < math.floor(after * parts + 1e-9)
 
 
-def _due(plan: Plan, saved: Progress, now: Progress) -> bool:
+def due(plan: Plan, saved: Progress, now: Progress) -> bool:
+    """Whether it is time for a checkpoint."""
     if plan.checkpoint_steps is not None:
         return now.step % plan.checkpoint_steps == 0
     assert plan.checkpoint_seconds is not None
     return now.elapsed - saved.elapsed >= plan.checkpoint_seconds
 
 
-def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The same batches, each made while the one before it is in use."""
     with ThreadPoolExecutor(1) as worker:
         coming = worker.submit(next, batches)
@@ -221,7 +222,7 @@ def _ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def signals() -> Iterator[list[int]]:
     """A list that Ctrl-C, SIGTERM or a closed terminal makes non-empty; a second Ctrl-C breaks off as usual."""
     received: list[int] = []
 

@@ -1,0 +1,86 @@
+"""Stored arrays as pixels: which axis is what, which numbers are allowed, and all of it brought to one form.
+
+Shapes: N images, H height, W width, C channels.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from PIL import Image
+
+from heedful.data.image_files import MIDDLE, Framing, fitted
+from heedful.data.stored_arrays import StoredArray
+from heedful.errors import UserError
+
+_CHANNELS = (1, 3, 4)
+"""Grey, RGB, and RGB with opacity."""
+_PIECE = 16 << 20
+"""Bytes read at once."""
+
+
+def pixel_shape(stored: StoredArray) -> tuple[int, int, int]:
+    """Height, width and channels of the images in an array."""
+    _check_type(stored)
+    shape = stored.shape
+    if 0 in shape:
+        raise UserError(f"{stored.where} has the shape {shape}, which holds no pixels; give images")
+    if len(shape) == 3:
+        return shape[1], shape[2], 1
+    if len(shape) != 4:
+        hint = _unflattened(shape)
+        raise UserError(f"{stored.where} has the shape {shape}; give images as (N, H, W), (N, H, W, C){hint}")
+    last, first = shape[3] in _CHANNELS, shape[1] in _CHANNELS
+    if last and first:
+        raise UserError(
+            f"{stored.where} has the shape {shape}, where the channels could come first or last; "
+            "give images of 5 pixels a side or more"
+        )
+    if last:
+        return shape[1], shape[2], shape[3]
+    if first:
+        return shape[2], shape[3], shape[1]
+    raise UserError(f"{stored.where} has the shape {shape}, without an axis of 1, 3 or 4 channels; give (N, H, W, C)")
+
+
+def pixel_pieces(stored: StoredArray, size: int, channels: int, framing: Framing = MIDDLE) -> Iterator[np.ndarray]:
+    """The images at a size, grey or RGB, some at a time: (n, size, size, channels) uint8."""
+    shape = pixel_shape(stored)
+    in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
+    rows = max(1, _PIECE // (int(np.prod(shape)) * stored.dtype.itemsize))
+    for piece in stored.pieces(rows):
+        pixels = _bytes(piece, stored.where)
+        pixels = pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)
+        if shape == (size, size, channels) and framing.share in (None, 1.0):
+            yield np.ascontiguousarray(pixels)
+        else:
+            yield np.stack([fitted(picture(one), size, channels, framing) for one in pixels])
+
+
+def picture(pixels: np.ndarray) -> Image.Image:
+    """One image, (H, W, C) uint8, as Pillow has it."""
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
+
+
+def _check_type(stored: StoredArray) -> None:
+    if stored.dtype != np.uint8 and stored.dtype.kind != "f":
+        raise UserError(
+            f"{stored.where} holds {stored.dtype}; give pixels as uint8 from 0 to 255, or floats from 0 to 1"
+        )
+
+
+def _bytes(pixels: np.ndarray, where: str) -> np.ndarray:
+    if pixels.dtype == np.uint8:
+        return pixels
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= 0.0 and high <= 1.0):  # also where one is no number
+        wrong = low if not low >= 0.0 else high
+        raise UserError(f"{where} has the pixel {wrong:g}; floats must be from 0 to 1: divide by 255, or give uint8")
+    return np.rint(pixels.astype(np.float64) * 255.0).astype(np.uint8)
+
+
+def _unflattened(shape: tuple[int, ...]) -> str:
+    """For images that were laid out in rows: the square that they may come from."""
+    if len(shape) != 2:
+        return " or (N, C, H, W)"
+    side = int(np.sqrt(shape[1]))
+    return f", such as .reshape(-1, {side}, {side})" if side * side == shape[1] else " or (N, C, H, W)"

@@ -1,0 +1,355 @@
+"""What a context-free vector and a model see in a word that stands in two sentences.
+
+One vector a word is the same in every sentence, so it is like itself whatever is meant. A model gives the word a
+state in each sentence. How alike the two are is told layer by layer, beside a yardstick: how alike different words
+are. What the model takes the word for is told by the words that it would put in its place, by the words that it reads
+out of the state, and, given a corpus, by the words there whose states are nearest.
+
+Shapes: L layers, N packed tokens, D width, V vocabulary, W words.
+"""
+
+import itertools
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from heedful.data import sources
+from heedful.data.batch import collate
+from heedful.data.inputs import Input
+from heedful.data.tokenizer import Tokenizer
+from heedful.errors import UserError
+from heedful.formats.word2vec import WordVectors
+from heedful.models.bert import Bert, BertForPretraining
+from heedful.predict.blanks import Candidate
+from heedful.predict.predictor import Predictor
+from heedful.runs.nearest import Near, nearest, ranked, unit_rows
+from heedful.tasks.scoring import layout, on_device
+
+SENTENCES = 2000
+"""Of a corpus: what is read to compare with."""
+TOGETHER = 64
+"""Sentences that go through the model at once."""
+
+
+class Read(NamedTuple):
+    """A sentence as the model reads it."""
+
+    ids: list[int]
+    """With [CLS] and [SEP]."""
+    words: list[str]
+    """In lower case."""
+    spans: list[tuple[int, int]]
+    """Where in `ids` each word's pieces begin and end."""
+
+
+class Sense(NamedTuple):
+    """A word in one sentence."""
+
+    sentence: str
+    times: int
+    """How often the word stands there; the first counts."""
+    instead: list[Candidate]
+    """What the model would put in its place."""
+    read_as: list[Candidate]
+    """What the model reads out of the word's own last state, other than the word."""
+    like: list[Near] | None
+    """Words of the corpus whose states are nearest."""
+
+
+class Contrast(NamedTuple):
+    """Both views of a word."""
+
+    word: str
+    pieces: list[str]
+    vectors: str
+    """What the context-free vectors are."""
+    nearest: list[Near]
+    """Words near it without context."""
+    layer: int
+    similarities: list[float]
+    """(L + 1) the word in one sentence with itself in the other: before the first layer, and after each."""
+    others: list[float]
+    """(L + 1) the mean of that for two different words of the sentences."""
+    senses: tuple[Sense, Sense]
+
+    @property
+    def similarity(self) -> float:
+        """The word with itself, at the layer that counts."""
+        return self.similarities[self.layer]
+
+
+def contrast(
+    predictor: Predictor,
+    sentences: tuple[str, str],
+    word: str,
+    *,
+    vectors: WordVectors | None = None,
+    corpus: Sequence[str] = (),
+    layer: int | None = None,
+    count: int = 5,
+) -> Contrast:
+    """Look at a word in two sentences from both sides."""
+    model, tokenizer = predictor.words, predictor.tokenizer
+    if model is None:
+        raise UserError(
+            f"{predictor.origin} can't tell words by their context: it has no masked-word head; "
+            "pretrain one with `heedful pretrain`"
+        )
+    if count < 1:
+        raise UserError(f"count {count} must be at least 1")
+    layers = model.config.layers
+    if layer is not None and not 0 <= layer <= layers:
+        raise UserError(f"layer {layer} is not there; the model has {layers}, and 0 is what goes into the first")
+    chosen = layers if layer is None else layer
+    pieces = _pieces(tokenizer, word)
+    read = [_read(tokenizer, sentence, model.config.max_length) for sentence in sentences]
+    places = [_places(one, word, sentence) for one, sentence in zip(read, sentences, strict=True)]
+    if vectors is None:
+        alone = _own_nearest(model, tokenizer, pieces, count)
+    else:
+        alone = nearest(vectors, [word], count=count)[0]  # first: the word may be unknown there
+    states = [_word_states(model.bert, [one]) for one in read]  # each (L + 1, W, D)
+    own = [found[:, there[0]] for found, there in zip(states, places, strict=True)]  # each (L + 1, D)
+    alike = F.cosine_similarity(own[0], own[1], dim=-1)
+    like: list[list[Near] | None] = [None, None]
+    if corpus:
+        given = sources.documents(sources.expand(corpus), sources.TextOptions())
+        text = itertools.chain.from_iterable(given)
+        like = [*_like(model, tokenizer, text, torch.stack([one[chosen] for one in own]), chosen, word, count)]
+    senses = [
+        Sense(
+            sentence,
+            len(there),
+            _instead(model, tokenizer, one, one.spans[there[0]], word, count),
+            _top(model, tokenizer, state[-1], word, count),
+            near,
+        )
+        for sentence, one, there, state, near in zip(sentences, read, places, own, like, strict=True)
+    ]
+    return Contrast(
+        word,
+        [tokenizer.vocabulary[piece] for piece in pieces],
+        "the model's own table of tokens" if vectors is None else f"{len(vectors.words):,} word vectors",
+        alone,
+        chosen,
+        _rounded(alike),
+        _rounded(_others(states, [one.words for one in read])),
+        (senses[0], senses[1]),
+    )
+
+
+def told(found: Contrast) -> Iterator[str]:
+    """The same in words."""
+    yield found.word
+    if len(found.pieces) > 1:
+        yield f"  read as {' '.join(found.pieces)}; the mean of its pieces counts"
+    yield f"without context ({found.vectors}): {1:.3f} like itself in both, since it has one vector"
+    yield f"  nearest        {_list(found.nearest)}"
+    layers = len(found.similarities) - 1
+    yield (
+        f"in context (layer {found.layer} of {layers}): {found.similarity:.3f} like itself in the other sentence; "
+        f"two different words of these sentences are {found.others[found.layer]:.3f}"
+    )
+    for sense in found.senses:
+        more = f"  ({found.word} stands there {sense.times} times; the first counts)" if sense.times > 1 else ""
+        yield f"  {sense.sentence}{more}"
+        yield f"    in its place {_list(sense.instead)}"
+        yield f"    read as      {_list(sense.read_as)}"
+        if sense.like is not None:
+            yield f"    in the text  {_list(sense.like)}"
+
+
+def table(found: Contrast) -> dict[str, Any]:
+    """The same as JSON holds it."""
+    return {
+        "word": found.word,
+        "pieces": found.pieces,
+        "context_free": {
+            "vectors": found.vectors,
+            "similarity": 1.0,
+            "nearest": [near._asdict() for near in found.nearest],
+        },
+        "contextual": {
+            "layer": found.layer,
+            "similarity": found.similarity,
+            "by_layer": found.similarities,
+            "different_words_by_layer": found.others,
+            "sentences": [
+                {
+                    "text": sense.sentence,
+                    "times": sense.times,
+                    "in_its_place": [one._asdict() for one in sense.instead],
+                    "read_as": [one._asdict() for one in sense.read_as],
+                    "in_the_text": None if sense.like is None else [one._asdict() for one in sense.like],
+                }
+                for sense in found.senses
+            ],
+        },
+    }
+
+
+def draw(found: Contrast, path: Path) -> None:
+    """Draw it: how alike the word is to itself, layer by layer, and its nearest words."""
+    from heedful.runs import pictures  # and with it what draws, for those who ask for it
+
+    columns = [(f"without context: {found.word}", [(near.word, near.similarity) for near in found.nearest])]
+    columns += [
+        (f"in its place: “{sense.sentence}”", [(one.token, one.probability) for one in sense.instead])
+        for sense in found.senses
+    ]
+    pictures.contrast(found.word, found.similarities, found.others, found.layer, columns, path)
+
+
+def _list(found: Sequence[Near] | Sequence[Candidate]) -> str:
+    return ", ".join(
+        f"{one.word} {one.similarity:.2f}" if isinstance(one, Near) else f"{one.token} {one.probability:.1%}"
+        for one in found
+    )
+
+
+def _pieces(tokenizer: Tokenizer, word: str) -> list[int]:
+    encoding = tokenizer.backend.encode(word, add_special_tokens=False)
+    if (parts := len(set(encoding.word_ids))) != 1:
+        raise UserError(f"{word!r} is {parts} words to the model; give one")
+    if tokenizer.unk in encoding.ids:
+        raise UserError(f"the model's vocabulary can't spell {word!r}; choose another word, or another model")
+    return encoding.ids
+
+
+def _read(tokenizer: Tokenizer, sentence: str, longest: int | None = None) -> Read:
+    encoding = tokenizer.backend.encode(sentence, add_special_tokens=False)
+    ids = [tokenizer.cls, *encoding.ids, tokenizer.sep]
+    if longest is not None and len(ids) > longest:
+        raise UserError(
+            f"{sentence[:40]!r} has {len(ids)} tokens, of which the model reads {longest} at most; shorten it"
+        )
+    words, spans = [], []
+    for _, group in itertools.groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
+        first, *rest = group
+        last = rest[-1] if rest else first
+        words.append(_plain(sentence[encoding.offsets[first][0] : encoding.offsets[last][1]]))
+        spans.append((first + 1, last + 2))  # after [CLS]
+    return Read(ids, words, spans)
+
+
+def _plain(word: str) -> str:
+    return unicodedata.normalize("NFC", word).lower()
+
+
+def _places(read: Read, word: str, sentence: str) -> list[int]:
+    """Which of the sentence's words it is."""
+    found = [place for place, other in enumerate(read.words) if other == _plain(word)]
+    if not found:
+        there = ", ".join(dict.fromkeys(filter(_is_word, read.words))) or "none"
+        raise UserError(f"{word!r} is not in {sentence[:60]!r}; its words are: {there[:200]}")
+    return found
+
+
+@torch.inference_mode()
+def _word_states(bert: Bert, read: Sequence[Read]) -> Tensor:
+    """(L + 1, W, D) the states of all words of some sentences, each the mean of its pieces'."""
+    bert.eval()
+    device = next(bert.parameters()).device
+    inputs = collate([Input(np.array(one.ids, np.int32), len(one.ids)) for one in read])
+    found: list[Tensor] = []
+
+    def keep(_: Any, __: Any, out: Any) -> None:
+        found.append(out[0] if isinstance(out, tuple) else out)  # a layer gives its attention too
+
+    hooks = [part.register_forward_hook(keep) for part in (bert.embeddings, *bert.layers)]
+    try:
+        last = bert(on_device(inputs.ids, device), packed=layout(inputs, device)).hidden
+    finally:
+        for hook in hooks:
+            hook.remove()
+    states = torch.stack([*found[:-1], last]).float().cpu()  # (L + 1, N, D): the last after the final norm, if any
+    starts = itertools.accumulate((len(one.ids) for one in read), initial=0)
+    spans = [(start + a, start + b) for start, one in zip(starts, read, strict=False) for a, b in one.spans]
+    return torch.stack([states[:, first:last].mean(1) for first, last in spans], 1)
+
+
+@torch.inference_mode()
+def _instead(
+    model: BertForPretraining, tokenizer: Tokenizer, read: Read, span: tuple[int, int], word: str, count: int
+) -> list[Candidate]:
+    """What fits in the word's place: the model sees a blank there."""
+    first, last = span
+    ids = [*read.ids[:first], tokenizer.mask, *read.ids[last:]]
+    device = next(model.parameters()).device
+    hidden = model.bert(torch.tensor([ids], device=device)).hidden[0, first]
+    return _top(model, tokenizer, hidden, word, count)
+
+
+@torch.inference_mode()
+def _top(model: BertForPretraining, tokenizer: Tokenizer, state: Tensor, word: str, count: int) -> list[Candidate]:
+    """The most probable whole words for a last state (D,), but for the word itself."""
+    device = next(model.parameters()).device
+    probabilities = model.words(state[None].to(device)).float().softmax(-1)[0, : tokenizer.vocab_size].cpu()
+    probabilities[torch.from_numpy(~_whole(tokenizer, word))] = -1.0
+    best = probabilities.topk(min(count, len(probabilities)))
+    return [
+        Candidate(tokenizer.vocabulary[place], float(probability))
+        for place, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        if probability >= 0
+    ]
+
+
+def _own_nearest(model: BertForPretraining, tokenizer: Tokenizer, pieces: list[int], count: int) -> list[Near]:
+    """The whole words whose rows of the token table are nearest to the mean of the pieces'."""
+    table = model.bert.embeddings.tokens.weight.detach().float().cpu().numpy()[: tokenizer.vocab_size]  # (V, D)
+    similarities = unit_rows(table) @ unit_rows(table[pieces].mean(0, keepdims=True))[0]
+    spelled = tokenizer.vocabulary[pieces[0]] if len(pieces) == 1 else ""
+    without = set(np.flatnonzero(~_whole(tokenizer, spelled)).tolist())
+    return ranked(tokenizer.vocabulary, similarities, without, count)
+
+
+def _whole(tokenizer: Tokenizer, but: str) -> np.ndarray:
+    """(V,) True at the tokens that are words by themselves, but for one."""
+    words = np.array([_is_word(token) and _plain(token) != _plain(but) for token in tokenizer.vocabulary])
+    return words & ~tokenizer.continues & ~tokenizer.special
+
+
+def _is_word(text: str) -> bool:
+    return any(character.isalpha() for character in text)
+
+
+def _others(states: Sequence[Tensor], words: Sequence[list[str]]) -> Tensor:
+    """(L + 1,) the mean similarity of two different words, one of each sentence; 1 if there are none."""
+    one, other = (F.normalize(found, dim=-1) for found in states)  # (L + 1, W, D)
+    different = torch.tensor([[a != b and _is_word(a) and _is_word(b) for b in words[1]] for a in words[0]])
+    if not different.any():
+        return torch.ones(len(one))
+    return (one @ other.transpose(1, 2))[:, different].mean(1)
+
+
+def _rounded(numbers: Tensor) -> list[float]:
+    return [round(number, 6) for number in numbers.tolist()]
+
+
+def _like(
+    model: BertForPretraining,
+    tokenizer: Tokenizer,
+    sentences: Iterable[str],
+    states: Tensor,
+    layer: int,
+    word: str,
+    count: int,
+) -> list[list[Near]]:
+    """For each state (2, D) of a layer, the words of some sentences whose states are nearest, each word once."""
+    read = (_read(tokenizer, sentence) for sentence in itertools.islice(sentences, SENTENCES))
+    usable = (one for one in read if len(one.ids) <= model.config.max_length)
+    best: list[dict[str, float]] = [{} for _ in states]
+    while some := list(itertools.islice(usable, TOGETHER)):
+        words = [other for one in some for other in one.words]
+        found = F.normalize(_word_states(model.bert, some)[layer], dim=-1)  # (W, D)
+        for known, row in zip(best, (F.normalize(states, dim=-1) @ found.T).tolist(), strict=True):
+            for other, similarity in zip(words, row, strict=True):
+                if _is_word(other) and other != _plain(word):
+                    known[other] = max(known.get(other, -1.0), similarity)
+    return [ranked(list(known), np.array(list(known.values()), np.float32), set(), count) for known in best]

@@ -1,0 +1,148 @@
+"""What a model sees in image files, one after the other, in constant memory."""
+
+import difflib
+import glob
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedful.data.flaws import Flaw
+from heedful.data.image_files import ENDINGS
+from heedful.data.image_sources import images_under
+from heedful.data.image_store import OR_SKIP_FILES
+from heedful.data.lines import reading
+from heedful.errors import UserError
+from heedful.predict.images import ImageExample, ImagePredictor, Seen
+from heedful.predict.looking import looking, looks
+from heedful.predict.reading import answers
+
+MOST_DRAWN = 8
+"""Images of a picture: more would make it too long to look at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be said of the images."""
+
+    top: int = 3
+    """Classes to name, the most probable first."""
+    json: bool = False
+    skip_bad: bool = False
+    picture: Path | None = None
+    """Where to draw which patches the heads look at."""
+    layer: int | None = None
+    """Of which layer; the last if it isn't said."""
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise UserError(f"top {self.top} must be at least 1")
+        if self.layer is not None and self.picture is None:
+            raise UserError("--layer says which heads --picture draws; ask for a picture too, or leave it out")
+        if self.picture is not None:
+            from heedful.runs.pictures import check_format
+
+            check_format(self.picture)
+
+
+def find(names: Sequence[str]) -> list[Path]:
+    """The image files that names stand for: files, folders with all that is in them, and patterns."""
+    found: list[Path] = []
+    for name in names:
+        path = Path(name)
+        with reading(path):
+            if path.exists():
+                found += _within(path)
+                continue
+            # Path has no pattern that may begin anywhere, as a shell's does
+            matched = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else []  # noqa: PTH207
+            inside = [file for match in matched for file in _within(Path(match), pattern=True)]
+        if not inside:
+            raise UserError(_missing(path))
+        found += inside
+    if not found:
+        raise UserError("there is no image to look at; name files, folders or patterns")
+    return found
+
+
+def see(predictor: ImagePredictor, files: Sequence[Path], wanted: Wanted, say: Callable[[str], None]) -> str | None:
+    """Say what is in every file; what there is to say in the end of those that could not be read."""
+    if wanted.picture is not None:
+        looking(predictor, wanted.layer)
+    skipped: list[Flaw] = []
+    shown: list[tuple[ImageExample, Seen]] = []
+    reader = predictor.reader()
+    seen = 0
+    for one in answers(reader, (ImageExample(str(file), file) for file in files), predictor.chunk):
+        if isinstance(one, Flaw):
+            if not wanted.skip_bad:
+                raise UserError(f"{one}, {OR_SKIP_FILES}")
+            skipped.append(one)
+            if wanted.json:
+                say(json.dumps({"image": one.where, "error": one.problem}, ensure_ascii=False))
+            continue
+        seen += 1
+        say(_line(*one, wanted))
+        if wanted.picture is not None and len(shown) < MOST_DRAWN:
+            shown.append(one)
+    if not seen:
+        raise UserError(f"no image can be read: {told(skipped)}")
+    remarks = [f"passed over {told(skipped)}"] if skipped else []
+    if wanted.picture is not None:
+        draw(predictor, shown, wanted.picture, wanted.layer)
+        if seen > len(shown):
+            remarks.append(f"the picture shows the first {len(shown)} of {seen:,} images")
+    return "; ".join(remarks) or None
+
+
+def draw(
+    predictor: ImagePredictor, seen: Sequence[tuple[ImageExample, Seen]], path: Path, layer: int | None = None
+) -> None:
+    """Draw which patches of the images the heads of a layer look at."""
+    from heedful.runs.patch_pictures import Drawn
+    from heedful.runs.patch_pictures import draw as run
+
+    pictures = predictor.reader().prepare([example for example, _ in seen])
+    drawn = []
+    for (example, answer), picture in zip(seen, pictures, strict=True):
+        if not isinstance(picture, np.ndarray):  # it was there a moment ago
+            raise UserError(f"{picture}")
+        name = example.image.name if isinstance(example.image, Path) else example.where
+        found = looks(predictor, picture, layer)
+        drawn.append(Drawn(name, f"{answer.label} {answer.score:.1%}", picture, found))
+    run(drawn, path)
+
+
+def told(flaws: Sequence[Flaw]) -> str:
+    """How many files were passed over, and why the first was."""
+    count = "1 file" if len(flaws) == 1 else f"{len(flaws):,} files, the first"
+    return f"{count}: {flaws[0]}"
+
+
+def _within(path: Path, *, pattern: bool = False) -> list[Path]:
+    """A file, or the images of a folder; what a pattern matched may be something else, which nobody named."""
+    if path.is_dir():
+        files = images_under(path)
+        if not files and not pattern:
+            raise UserError(f"{path} holds no images ({' '.join(ENDINGS)}); name another folder, or files")
+        return files
+    return [path] if not pattern or path.name.lower().endswith(ENDINGS) else []
+
+
+def _missing(path: Path) -> str:
+    if glob.has_magic(str(path)):
+        return f"no image is named like {path} ({' '.join(ENDINGS)})"
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75)
+    return f"{path} does not exist; {f'did you mean {path.parent / near[0]}?' if near else 'name an image file'}"
+
+
+def _line(example: ImageExample, answer: Seen, wanted: Wanted) -> str:
+    best = answer.best(wanted.top)
+    if wanted.json:
+        table: dict[str, Any] = {"image": example.where, "label": answer.label, "score": answer.score}
+        return json.dumps({**table, "scores": best}, ensure_ascii=False)
+    return f"{example.where}: {', '.join(f'{label} {score:.1%}' for label, score in best.items())}"

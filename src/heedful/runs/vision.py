@@ -1,0 +1,242 @@
+"""Training an image classifier, from images to a model folder: reads, trains, keeps the best, and resumes exactly."""
+
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from heedful.data.batch import ImageBatch
+from heedful.data.image_sampler import ImageSampler
+from heedful.durable import write_file
+from heedful.errors import UserError
+from heedful.formats.vit import save_vit
+from heedful.models.vit import ViTClassifier, ViTConfig, initialise
+from heedful.runs.corpus import default_cache
+from heedful.runs.device import Compute, choose
+from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.options import RUN_FILE
+from heedful.runs.training import (
+    goes_on,
+    interval,
+    introduce,
+    is_over,
+    last_checkpoint,
+    refuse_sharding,
+    reporter,
+    require_alike,
+    require_same_data,
+    restore,
+    resume_command,
+    run,
+    taken,
+    tell_of_ranks,
+)
+from heedful.runs.vision_judge import METRIC, VisionJudge
+from heedful.runs.vision_material import VisionMaterial, gather
+from heedful.runs.vision_options import VisionOptions, VisionRecipe, check, read_recipe
+from heedful.runs.watching import keeper, remind, watcher
+from heedful.tasks.term import Term
+from heedful.tasks.vision import vision_counts, vision_terms
+from heedful.train.distributed import World, restarts, world
+from heedful.train.log import Log, counted, describe, summary_writer
+from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
+from heedful.train.optim import OPTIMIZERS
+from heedful.train.replay_images import ImageReplay
+from heedful.train.schedule import seconds
+
+RESULT_FILE = "evaluation.json"
+EPS = 1e-8
+
+
+def train_vision(options: VisionOptions) -> Metrics:
+    """Make the model folder; how well its model did on the images held out."""
+    recipe, out = options.settings, options.out
+    if options.resume and not restarts():  # started again by torchrun, it may well be complete
+        if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
+            raise UserError(f"the run in {out} is complete; to train for longer, start a new one in another --out")
+        require_unfinished(out)
+    check(recipe)
+    refuse_sharding(recipe.run)
+    if recipe.run.tensorboard:
+        summary_writer()  # said now, if it is missing, and not after the images are read
+    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
+        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
+        compute.repeatable()
+        require_alike(options, ranks)
+        if is_over(out, recipe, read_recipe, ranks):
+            return {}
+        options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
+        if ranks.leads and not options.resume:
+            require_free(out)
+        log = Log(out, leads=ranks.leads)
+        read = partial(gather, recipe, options.cache or default_cache(), log, gpu=compute.device.type == "cuda")
+        material = ranks.in_turn(read)
+        require_same_data(material.digest, ranks)
+        options = replace(options, settings=material.recipe)
+        with taken(out, material.recipe, read_recipe, ranks, resume=options.resume):
+            judge = ranks.in_turn(partial(_judge, material, compute))
+        return _train(options, judge, ranks, log)
+
+
+def _judge(material: VisionMaterial, compute: Compute) -> VisionJudge:
+    """The model to train, in the hands of who evaluates it."""
+    make_plan(material.recipe, 1)  # said now, if it can't be made
+    return VisionJudge(compute.holding(build(material)), material, compute)
+
+
+def build(material: VisionMaterial) -> ViTClassifier:
+    """A new model, its weights drawn from the seed."""
+    part, images = material.recipe.model, material.train
+    assert part.size is not None
+    config = ViTConfig.of_size(
+        part.size,
+        image_size=images.height,
+        patch_size=part.patch_size,
+        channels=images.channels,
+        pool=part.pool,
+        dropout=part.dropout,
+        attention_dropout=part.attention_dropout,
+        stochastic_depth=part.stochastic_depth,
+        shifted_patches=part.shifted_patches,
+        convolutional_stem=part.convolutional_stem,
+        locality=part.locality,
+        pixels=material.read_as,
+    )
+    config = replace(config, init_std=part.init_std or config.dim**-0.5)
+    model = ViTClassifier(config, images.classes)
+    initialise(model, torch.Generator().manual_seed(step_seed(material.recipe.run.seed, 0, 2**31)))
+    return model
+
+
+def make_plan(recipe: VisionRecipe, batches: int, ranks: int = 1) -> Plan:
+    """The schedule that a resolved recipe asks for, with so many batches an epoch; a step takes one a rank."""
+    learning, part = recipe.learning, recipe.run
+    assert learning.lr is not None
+    every_steps, every_seconds = interval(part.checkpoint_every)
+    return Plan(
+        steps=part.steps if part.epochs is None else -(-part.epochs * batches // ranks),
+        budget=None if part.budget is None else seconds(part.budget),
+        lr=learning.lr,
+        warmup=learning.warmup,
+        accumulation=1,
+        clip=learning.clip,
+        seed=part.seed,
+        evaluations=part.evaluations,
+        checkpoint_steps=every_steps,
+        checkpoint_seconds=every_seconds,
+        schedule=learning.schedule,
+    )
+
+
+def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -> Metrics:
+    recipe, out, model, material, compute = options.settings, options.out, judge.model, judge.material, judge.compute
+    folder, learning = out / "checkpoints", recipe.learning
+    assert learning.batch is not None
+    data = ImageSampler(images=material.train, batch=learning.batch, seed=recipe.run.seed, even=True)
+    plan = make_plan(recipe, data.batches, ranks.ranks)
+    make = OPTIMIZERS[learning.name]
+    optimizer = make(model, lr=plan.lr, betas=(0.9, learning.beta2), eps=EPS, decay=learning.weight_decay)
+    progress = _restore(folder, judge, optimizer, ranks, log) if options.resume else Progress()
+
+    # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
+    recorded = compute.device.type == "cuda" and ranks.ranks == 1
+    scores = ImageReplay(model, learning.batch, compute.dtype) if recorded else model
+
+    def terms(batch: ImageBatch) -> dict[str, Term]:
+        with compute.autocast():
+            return vision_terms(
+                scores,
+                batch,
+                compute.device,
+                material.read_as,
+                recipe.augmentation,
+                seed=recipe.run.seed,
+                smoothing=learning.smoothing,
+            )
+
+    def epoch(step: int) -> str:
+        return f"{step * ranks.ranks / data.batches:.3g}"
+
+    job = Job(
+        model=model,
+        optimizer=optimizer,
+        batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
+        tokens=lambda batch: len(batch.labels) * model.config.tokens,
+        counts=vision_counts,
+        terms=terms,
+        plan=plan,
+        world=ranks,
+        report=reporter(plan, log),
+        evaluate=watcher(judge, METRIC, learning.patience, plan, epoch, ranks, log),
+        save=keeper(
+            judge, model, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+        ),
+    )
+    introduce(log, model, _shape(model.config), compute, ranks, progress)
+    size = min(learning.batch, len(material.train))
+    log.note(
+        f"training: {counted(data.batches, 'batch', 'batches')} of {counted(size, 'image')} an epoch, "
+        f"{_length(recipe)}, learning rate {plan.lr:g}; the best {METRIC} on the held-out images is kept"
+    )
+    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
+    run(
+        job,
+        progress,
+        log,
+        folder=folder,
+        resume=resume_command("train-vision", out, ranks) + cache,
+        smaller=f"--batch {max(1, learning.batch // 2)}",
+        tensorboard=recipe.run.tensorboard,
+    )
+    if ranks.leads:
+        _save(judge, out)
+        shutil.rmtree(folder, ignore_errors=True)
+    log.note(f"best, after epoch {epoch(judge.best_step)}: {describe(judge.best)}")
+    log.note(f"saved {out}")
+    return ranks.share(judge.best)
+
+
+def _save(judge: VisionJudge, out: Path) -> None:
+    """Write the best model, and how good it is."""
+    judge.model.load_state_dict(judge.best_weights)
+    found = judge.report()
+    result = {
+        "metric": METRIC,
+        "step": judge.best_step,
+        "examples": len(judge.material.heldout),
+        "scores": {name: score for name, score in found.scores.items() if name != "loss"},
+        "classes": [one._asdict() for one in found.classes],
+    }
+    write_file(out / RESULT_FILE, (json.dumps(result, indent=2, ensure_ascii=False) + "\n").encode())
+    save_vit(judge.model, out)
+
+
+def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer, ranks: World, log: Log) -> Progress:
+    found = last_checkpoint(folder, judge.material.digest, log, ranks)
+    if found is None:
+        return Progress()
+    before = found.state["ranks"]
+    if before != ranks.ranks and judge.material.recipe.run.epochs is not None:
+        way_out = "go on with as many, or start again in another --out"
+        raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
+    tell_of_ranks(before, ranks, log)
+    remind(judge, found, judge.compute.device)
+    return restore(found, judge.model, optimizer)
+
+
+def _shape(config: ViTConfig) -> str:
+    sizes = f"{config.layers} layers, {config.dim} wide, {config.heads} heads"
+    patches = f"{config.side} x {config.side} patches of {config.patch_size} x {config.patch_size} pixels"
+    return ", ".join([sizes, patches, *config.variations])
+
+
+def _length(recipe: VisionRecipe) -> str:
+    """How long a run is, in words."""
+    part = recipe.run
+    if part.epochs is not None:
+        return counted(part.epochs, "epoch")
+    return counted(part.steps, "step") if part.steps is not None else f"for {part.budget}"

@@ -1,0 +1,58 @@
+"""From what a user names to images that a classifier can be trained and judged on."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from heedful.data import image_store
+from heedful.data.images import Images, measure, split
+from heedful.models.vit import default_patch
+from heedful.nn.pixels import Pixels
+from heedful.runs.vision_options import VisionRecipe, check_patches, resolved
+from heedful.train.log import Log, counted
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class VisionMaterial:
+    """What a run trains on."""
+
+    recipe: VisionRecipe
+    """With its defaults written out."""
+    train: Images
+    heldout: Images
+    read_as: Pixels
+    """Mean and deviation of the images to train on; of a picture, the middle, which is what they are too."""
+    digest: str
+    """Tells the content, of both."""
+
+
+def gather(recipe: VisionRecipe, cache: Path, log: Log, *, gpu: bool) -> VisionMaterial:
+    """Read the images, and say what there is."""
+    part = recipe.images
+    prepare = partial(image_store.prepare, cache=cache, skip_bad=part.skip_bad)
+    stored = prepare(recipe.data, size=part.image_size, channels=part.channels)
+    train, heldout, skipped, key = stored.train, stored.heldout, stored.skipped, stored.key
+    if recipe.dev is not None:
+        classes, channels = train.classes, train.channels
+        dev = prepare(recipe.dev, size=train.height, channels=channels, classes=classes)
+        # A folder with parts of its own is evaluated on by the part that is for it.
+        heldout, skipped, key = dev.heldout or dev.train, (*skipped, *dev.skipped), f"{key}+{dev.key}"
+    elif heldout is None or part.held_out is not None:
+        train, heldout = split(train, part.held_out, recipe.run.seed)
+    if skipped:
+        files = "1 bad file" if len(skipped) == 1 else f"{len(skipped):,} bad files, the first"
+        log.note(f"skipped {files}: {skipped[0]}")
+    side = train.height
+    patch = recipe.model.patch_size or default_patch(side)
+    check_patches(side, patch)
+    log.note(
+        f"images: {len(train):,} to train on and {len(heldout):,} held out, {side} x {side} pixels, "
+        f"{'grey' if train.channels == 1 else 'RGB'}, {counted(len(train.classes), 'class', 'classes')}"
+    )
+    return VisionMaterial(
+        recipe=resolved(recipe, side=side, patch=patch, images=len(train), gpu=gpu),
+        train=train,
+        heldout=heldout,
+        read_as=Pixels(**measure(train)._asdict(), edge=side),
+        digest=key,
+    )

@@ -1,0 +1,269 @@
+"""Training word vectors, from text to a folder: prepares, trains, saves, resumes exactly.
+
+The loop is a short one of its own. The other runs take one step for a batch, through autograd, and a gradient of the
+whole model; here thousands of small steps follow each other, each on a few rows of two large tables.
+
+Shapes: as in models/word2vec.py; N words.
+"""
+
+import math
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from heedful.data import shards, sources, words
+from heedful.data.sampler import Position
+from heedful.data.shards import Shards
+from heedful.data.tokenizer import Tokenizer
+from heedful.data.words import Stretch, Text, Windows
+from heedful.errors import Interrupted, UserError
+from heedful.formats import word2vec
+from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, Calm, SkipGram, blocks, calm, initialise, learn
+from heedful.runs import corpus
+from heedful.runs.device import choose
+from heedful.runs.options import RUN_FILE, TextPart
+from heedful.runs.training import interval, last_checkpoint, numbers, progress_of, reporter, resume_command, taken
+from heedful.runs.word_options import WordOptions, WordRecipe, read_recipe, resolved
+from heedful.train import checkpoint
+from heedful.train.checkpoint import Checkpoint
+from heedful.train.distributed import World
+from heedful.train.log import Log
+from heedful.train.loop import REPORTS, Plan, Progress, ahead, crossed, due, signals, step_seed
+from heedful.train.replay_words import RECORDED, WordReplay
+from heedful.train.schedule import linear, seconds
+
+IN_MEMORY = 1 << 27
+"""Words of a text that is kept in memory after it was read once: 1 GiB of it."""
+
+
+def train_vectors(options: WordOptions) -> None:
+    """Make the folder: vectors.txt, heedful.toml, metrics.jsonl."""
+    out, recipe = options.out, resolved(options.settings)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("word vectors are trained by one process; start it without torchrun")
+    if (out / word2vec.FILE).is_file():
+        again = "choose another --out" if not options.resume else "to train for longer, start a new one"
+        raise UserError(f"{out} already holds word vectors; {again}")
+    if options.resume and not (out / RUN_FILE).is_file():
+        raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
+    device = choose(recipe.run.device, "fp32").device
+    make_plan(recipe, 1)  # said now, if it can't be made
+    log = Log(out, leads=True)
+    with taken(out, recipe, read_recipe, World(), resume=options.resume):
+        found = prepare(replace(options, settings=recipe))
+        text = words.read(found.train, found.tokenizer, recipe.vectors.min_count)
+    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
+    go_on = resume_command("train-vectors", out) + cache
+    run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log, go_on=go_on)
+    try:
+        run.train(resume=options.resume)
+    except torch.OutOfMemoryError:
+        size = f"{len(text.lexicon.words):,} words of dim {recipe.vectors.dim}"
+        way_out = "try a smaller --dim or a larger --min-count, in a new --out"
+        raise UserError(f"the GPU's memory is too small for {size}; {way_out}") from None
+
+
+def prepare(options: WordOptions) -> Shards:
+    """The text on disk: shards that are there, or new ones in which every frequent word is one piece."""
+    recipe = options.settings
+    given, cased = recipe.text, recipe.text.cased
+    part = TextPart(text=given.text, errors=given.errors)
+    if any(shards.is_shards(Path(name)) for name in recipe.corpus):
+        if cased:
+            raise UserError(f"{recipe.corpus[0]} is prepared already, with upper case or without; leave --cased out")
+    else:
+        part = replace(part, held_out=0.0)  # nothing is evaluated, so nothing is held out
+
+    def tokenizer(files: Sequence[Path]) -> Tokenizer:
+        def sentences() -> Iterator[str]:
+            for document in sources.documents(files, corpus.text_options(part)):
+                yield from document
+
+        return words.train(sentences, recipe.vectors.min_count, cased=cased)
+
+    return corpus.prepare(
+        recipe.corpus,
+        part,
+        tokenizer=tokenizer,
+        given=None,
+        stdin_folder=options.out,
+        cache=options.cache or corpus.default_cache(),
+        say=lambda _: None,
+    )
+
+
+def make_plan(recipe: WordRecipe, pieces: int) -> Plan:
+    """The schedule that a resolved recipe asks for, over a text of so many pieces; a step is one of them."""
+    run = recipe.run
+    every_steps, every_seconds = interval(run.checkpoint_every)
+    return Plan(
+        steps=None if run.epochs is None else run.epochs * pieces,
+        budget=None if run.budget is None else seconds(run.budget),
+        lr=recipe.vectors.lr,
+        warmup=0.0,
+        accumulation=1,
+        clip=math.inf,
+        seed=run.seed,
+        evaluations=1,
+        checkpoint_steps=every_steps,
+        checkpoint_seconds=every_seconds,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run whose text is at hand."""
+
+    recipe: WordRecipe
+    out: Path
+    text: Text
+    key: str
+    """Differs when the text does."""
+    device: torch.device
+    log: Log
+    go_on: str
+    """The command that resumes it."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the checkpoints are."""
+        return self.out / "checkpoints"
+
+    def train(self, *, resume: bool) -> None:
+        """Train to the end, and write the vectors."""
+        part, log, lexicon = self.recipe.vectors, self.log, self.text.lexicon
+        model = SkipGram(len(lexicon.words), part.dim)
+        initialise(model, torch.Generator().manual_seed(step_seed(self.recipe.run.seed, 0, 2**31)))
+        found = last_checkpoint(self.folder, self.key, log, World()) if resume else None
+        progress = Progress()
+        if found is not None:
+            model.load_state_dict(found.tensors["model"])
+            progress = progress_of(found.step, found.state)
+        log.note(
+            f"text: {self.text.words:,} words, {len(lexicon.words):,} different ones that occur {part.min_count} "
+            f"times or more; vectors of {part.dim} numbers, on {self.device.type}"
+        )
+        if progress.step:
+            log.note(f"resuming at step {progress.step}")
+        model.to(self.device)
+        with log.opened(step=progress.step, tensorboard=False):
+            self._learn(model, progress)
+        word2vec.save(lexicon.words, model.read.cpu().numpy(), self.out / word2vec.FILE)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        log.note(
+            f"saved {self.out}; try: heedful nearest {self.out} {lexicon.words[min(100, len(lexicon.words) - 1)]}"
+        )
+
+    def _learn(self, model: SkipGram, progress: Progress) -> None:
+        plan = make_plan(self.recipe, self.text.pieces)
+        report = reporter(plan, self.log)
+        noise = torch.from_numpy(words.noise(self.text.lexicon.counts)).to(self.device)
+        steady = self._calm(noise)
+        replay = WordReplay(model, steady) if self.device.type == "cuda" else None
+        begun, saved = time.perf_counter() - progress.elapsed, progress
+        since, lap, told = 0, time.perf_counter(), torch.zeros(2, device=self.device)
+        with signals() as stop:
+            for position, (size, windows) in ahead(self._pieces(progress.position)):
+                if plan.done(progress) >= 1.0:
+                    break
+                before, elapsed = plan.done(progress), time.perf_counter() - begun
+                text = self._blocks(windows, noise, plan, replace(progress, elapsed=elapsed))
+                told += replay.learn(text) if replay else learn(model, text, text.size // TOGETHER["cpu"], steady)
+                since += size
+                progress = Progress(
+                    step=progress.step + 1, position=position, tokens=progress.tokens + size, elapsed=elapsed
+                )
+                last = plan.done(progress) >= 1.0 or bool(stop)
+                if last or crossed(before, plan.done(progress), REPORTS):
+                    loss = self._check(told, progress, plan)  # which waits for a GPU to have done it
+                    now = time.perf_counter()
+                    progress = replace(progress, elapsed=now - begun)
+                    speed = since / (now - lap)
+                    report(
+                        progress,
+                        {"loss": loss, "pair_loss": loss, "lr": _rate(plan, progress), "words_per_second": speed},
+                    )
+                    since, lap, told = 0, now, torch.zeros_like(told)
+                if stop or (plan.done(progress) < 1.0 and due(plan, saved, progress)):
+                    self._check(told, progress, plan)
+                    self._save(model, progress)
+                    saved = progress
+                if stop and plan.done(progress) < 1.0:
+                    raise Interrupted(f"stopped and saved at step {progress.step}; go on with: {self.go_on}")
+
+    def _pieces(self, position: Position) -> Iterator[tuple[Position, tuple[int, Windows]]]:
+        """The text, over and over: how many words a piece has, and what is left of them; with the place after it."""
+        part, (epoch, first) = self.recipe.vectors, position
+        keep = words.keep_rates(self.text.lexicon.counts, part.subsample)
+        read: dict[int, Stretch] = {}
+        while True:
+            for piece in range(first, self.text.pieces):
+                random = np.random.default_rng([self.recipe.run.seed, epoch, piece])
+                stretch = read.get(piece) or self.text.read(piece)
+                if self.text.words <= IN_MEMORY:
+                    read[piece] = stretch
+                after = Position(epoch, piece + 1)
+                yield after, (len(stretch.ids), words.windows(stretch, keep, part.window, random))
+            epoch, first = epoch + 1, 0
+
+    def _blocks(self, windows: Windows, noise: Tensor, plan: Plan, now: Progress) -> Blocks:
+        """The blocks of a piece, filled up to whole updates, or recordings of them; the rate falls along."""
+        part, whole = self.recipe.vectors, RECORDED if self.device.type == "cuda" else TOGETHER["cpu"]
+        count = max(1, -(-len(windows.ids) // (BLOCK * whole))) * whole
+        short = (0, count * BLOCK - len(windows.ids))
+        ids, sentences, reach = (
+            F.pad(torch.from_numpy(array).to(self.device), short)
+            for array in (windows.ids.astype(np.int64), windows.sentences, windows.reach.astype(np.int16))
+        )
+        first, last = _rate(plan, now), _rate(plan, replace(now, step=now.step + 1))
+        torch.manual_seed(step_seed(plan.seed, now.step, 0))
+        return blocks(
+            ids,
+            sentences,
+            reach,
+            window=part.window,
+            negatives=part.negatives,
+            noise=noise,
+            uniform=torch.rand(count, DRAWS, device=self.device, dtype=noise.dtype),  # fine enough for rare words
+            rates=torch.linspace(first, last, count + 1, device=self.device)[:-1],
+        )
+
+    def _calm(self, noise: Tensor) -> Calm | None:
+        part, counts = self.recipe.vectors, self.text.lexicon.counts
+        left = torch.from_numpy(counts * words.keep_rates(counts, part.subsample))
+        return calm(
+            (left / left.sum()).float().to(self.device),
+            noise.diff(prepend=noise.new_zeros(1)).float(),
+            words=BLOCK * TOGETHER[self.device.type],
+            window=part.window,
+            negatives=part.negatives,
+            rate=part.lr,
+        )
+
+    def _check(self, told: Tensor, progress: Progress, plan: Plan) -> float:
+        """The mean loss since the last report."""
+        total, count = told.tolist()
+        if not math.isfinite(total):
+            raise UserError(f"the loss became {total} at step {progress.step}; try a lower --lr (now {plan.lr:g})")
+        return total / count if count else 0.0
+
+    def _save(self, model: SkipGram, progress: Progress) -> None:
+        state = {**numbers(progress), "data": self.key}
+        tensors = {"model": dict(model.state_dict())}
+        checkpoint.save(
+            self.folder, Checkpoint(step=progress.step, tensors=tensors, state=state), self.recipe.run.keep
+        )
+
+
+def _rate(plan: Plan, now: Progress) -> float:
+    """The learning rate at a moment between two steps."""
+    return plan.lr * linear(plan.done(now), 0.0)

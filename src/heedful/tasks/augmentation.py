@@ -1,0 +1,131 @@
+"""Images as a model is to see them in training: changed at random, and mixed.
+
+What is drawn is a few numbers for each image. They come from a generator on the host, so that the same ones are drawn
+on every device and nobody waits; the pixels are worked on where they are.
+
+Shapes: B images, C channels, H height, W width, K classes.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from heedful.data.augmentation import Augmentation
+from heedful.nn import image_geometry as geometry
+from heedful.nn import image_mixing as mixing
+from heedful.nn import rand_augment
+from heedful.nn.pixels import Pixels
+from heedful.tasks.scoring import on_device
+
+ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
+"""Of the rectangles of random erasing: share of the image, and height to width (Zhong et al. 2020, section 4.2)."""
+ZOOMED_RATIO = (3 / 4, 4 / 3)
+
+
+class Mixture(NamedTuple):
+    """With whom each image was mixed, and how much of it is left."""
+
+    partners: Tensor
+    """(B,) int64."""
+    share: Tensor
+    """(B,) from 0 to 1."""
+
+    def targets(self, labels: Tensor, classes: int) -> Tensor:
+        """(B, K): the shares of the classes in each image."""
+        return mixing.soft_labels(labels, self.partners, self.share, classes)
+
+
+def draws(seed: int, number: int) -> Generator:
+    """What is drawn for the batch that begins with an image of this number: the same in whatever run or rank."""
+    return np.random.default_rng([seed, number, 1])  # with a zero it could be an epoch's own
+
+
+def changed(pixels: Tensor, how: Augmentation, read_as: Pixels, rng: Generator) -> Tensor:
+    """(B, C, H, W) uint8, each image cropped, flipped and changed by RandAugment in its own way."""
+    count, channels, height, width = pixels.shape
+    device = pixels.device
+    outside = read_as.mean if how.fill == "mean" else (0.0,) * channels
+    fill = on_device(255.0 * np.array(outside, np.float32), device)
+    if how.zoom < 1.0:
+        boxes = on_device(zoom_boxes(rng, count, height, width, how.zoom), device)
+        pixels = geometry.zoom(pixels, boxes[0], boxes[1], boxes[2], boxes[3])
+    if how.crop > 0.0:
+        farthest = [round(how.crop * side) for side in (height, width)]
+        down, right = on_device(np.stack([rng.integers(-most, most + 1, count) for most in farthest]), device)
+        pixels = geometry.shift(pixels, down, right, fill)
+    if how.flip:
+        pixels = geometry.flip(pixels, on_device(rng.random(count) < 0.5, device))
+    known = len(rand_augment.operations(channels))
+    for _ in range(how.rand_augment):
+        chosen = rng.integers(0, known, count)
+        strength = how.magnitude / 10.0 * rng.choice([-1.0, 1.0], count)
+        pixels = rand_augment.apply(pixels, chosen, on_device(strength.astype(np.float32), device), fill)
+    return pixels
+
+
+def erased(pixels: Tensor, how: Augmentation, rng: Generator) -> Tensor:
+    """(B, C, H, W) normalised, where some images have a rectangle of noise instead of what was there."""
+    if not how.erasing:
+        return pixels
+    count, _, height, width = pixels.shape
+    boxes = erasing_boxes(rng, count, height, width, how.erasing)
+    generator = torch.Generator(pixels.device).manual_seed(int(rng.integers(2**63)))
+    noise = torch.randn(pixels.shape, generator=generator, device=pixels.device, dtype=pixels.dtype)
+    return mixing.erase(pixels, on_device(boxes, pixels.device), noise)
+
+
+def mixed(pixels: Tensor, how: Augmentation, rng: Generator) -> tuple[Tensor, Mixture | None]:
+    """(B, C, H, W) normalised, each image mixed with another of its batch, and how; None if none is."""
+    if not how.mixes:
+        return pixels, None
+    count, _, height, width = pixels.shape
+    partners = rng.permutation(count)
+    among = rng.random(count) < how.mixed
+    cut = rng.random(count) < 0.5 if how.mixup and how.cutmix else np.full(count, how.cutmix > 0.0)
+    over = rng.beta(how.mixup, how.mixup, count) if how.mixup else np.ones(count)
+    around = rng.beta(how.cutmix, how.cutmix, count) if how.cutmix else np.ones(count)
+    boxes = cutmix_boxes(rng, np.where(among & cut, around, 1.0), height, width)
+    share = on_device(np.where(among & ~cut, over, 1.0).astype(np.float32), pixels.device)
+    there = on_device(partners, pixels.device)
+    laid = mixing.mixup(pixels, there, share)
+    # Where an image was laid over another, its box is empty, and the other way round.
+    whole, left = mixing.cutmix(pixels, there, on_device(boxes, pixels.device))
+    both = torch.where((share < 1.0)[:, None, None, None], laid, whole)
+    return both, Mixture(there, share * left)
+
+
+def zoom_boxes(rng: Generator, count: int, height: int, width: int, least: float) -> np.ndarray:
+    """(4, B) float32: top, left, height and width of random parts of an image, of at least such a share."""
+    area = rng.uniform(least, 1.0, count) * height * width
+    ratio = _ratios(rng, ZOOMED_RATIO, count)
+    tall, wide = np.minimum(np.sqrt(area * ratio), height), np.minimum(np.sqrt(area / ratio), width)
+    top, left = rng.random(count) * (height - tall), rng.random(count) * (width - wide)
+    return np.stack([top, left, tall, wide]).astype(np.float32)
+
+
+def erasing_boxes(rng: Generator, count: int, height: int, width: int, rate: float) -> np.ndarray:
+    """(B, 4) int64: the rectangles to erase; empty for images that lose nothing."""
+    chosen = rng.random(count) < rate
+    area = rng.uniform(*ERASED_AREA, count) * height * width
+    ratio = _ratios(rng, ERASED_RATIO, count)
+    tall = np.clip(np.rint(np.sqrt(area * ratio)), 1, height)
+    wide = np.clip(np.rint(np.sqrt(area / ratio)), 1, width)
+    top, left = np.floor(rng.random(count) * (height - tall + 1)), np.floor(rng.random(count) * (width - wide + 1))
+    return (np.stack([top, left, tall, wide], 1) * chosen[:, None]).astype(np.int64)
+
+
+def cutmix_boxes(rng: Generator, share: np.ndarray, height: int, width: int) -> np.ndarray:
+    """(B, 4) int64: boxes that leave about such shares (B,) of an image, about centres anywhere in it."""
+    cut = np.sqrt(1.0 - share)
+    tall, wide = np.floor(cut * height), np.floor(cut * width)
+    middle = rng.integers(0, height, len(share)), rng.integers(0, width, len(share))
+    return np.stack([middle[0] - tall // 2, middle[1] - wide // 2, tall, wide], 1).astype(np.int64)
+
+
+def _ratios(rng: Generator, bounds: tuple[float, float], count: int) -> np.ndarray:
+    """(B,) height to width: twice as tall is as likely as twice as wide."""
+    return np.exp(rng.uniform(math.log(bounds[0]), math.log(bounds[1]), count))

@@ -1,0 +1,145 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image as mpl_image
+from PIL import Image
+
+import heedful
+from heedful.errors import UserError
+from heedful.predict import ImagePredictor
+from heedful.runs import patch_pictures, see
+from heedful.runs.see import Wanted, find
+
+COLOURS = {"red": (230, 40, 30), "green": (30, 220, 45), "blue": (20, 35, 240)}
+
+
+@pytest.fixture(scope="module")
+def predictor(colours: Path) -> ImagePredictor:
+    return heedful.load(colours, "cpu")
+
+
+@pytest.fixture
+def album(tmp_path: Path) -> Path:
+    """Pictures in folders, and things that are none."""
+    folder = tmp_path / "album"
+    for name, colour in {"b/red.png": "red", "b/a.JPG": "green", "c.png": "blue", ".hidden.png": "red"}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (17, 13), COLOURS[colour]).save(folder / name)
+    (folder / "notes.txt").write_text("no picture", encoding="utf-8")
+    (folder / "empty").mkdir()
+    return folder
+
+
+def test_names_become_files(album: Path):
+    every = [album / "b" / "a.JPG", album / "b" / "red.png", album / "c.png"]
+    assert find([str(album)]) == every
+    assert find([str(album / "c.png"), str(album / "b")]) == [every[2], *every[:2]]
+    assert find([str(album / "*.png")]) == [every[2]]
+    assert find([str(album / "*")]) == every  # the folder it matches, not the notes beside it
+    assert find([str(album / "**" / "*.png")]) == [every[1], every[2]]
+    assert find([str(album / "notes.txt")]) == [album / "notes.txt"]  # whoever names it means it
+
+
+def test_a_name_with_the_letters_of_a_pattern_is_a_name(album: Path):
+    odd = album / "what [1]?.png"
+    Image.new("RGB", (3, 3)).save(odd)
+    assert find([str(odd)]) == [odd]
+
+
+def test_names_that_are_nothing(album: Path):
+    asked = {
+        "d.png": "d.png does not exist; did you mean .*/c.png?",
+        "zebra.gif": "zebra.gif does not exist; name an image file",
+        "nowhere/x.png": "x.png does not exist; name an image file",
+        "*.webp": r"no image is named like .*/\*\.webp \(\.png \.jpg",
+        "*.txt": r"no image is named like .*/\*\.txt",
+        "empty": r"empty holds no images \(\.png .*\); name another folder, or files",
+    }
+    for name, line in asked.items():
+        with pytest.raises(UserError, match=line):
+            find([str(album / name)])
+    with pytest.raises(UserError, match="there is no image to look at; name files, folders or patterns"):
+        find([])
+
+
+def test_a_line_for_each(predictor: ImagePredictor, album: Path):
+    said: list[str] = []
+    assert see.see(predictor, find([str(album)]), Wanted(top=2), said.append) is None
+    names = [line.partition(": ")[0] for line in said]
+    assert names == [str(album / "b" / "a.JPG"), str(album / "b" / "red.png"), str(album / "c.png")]
+    assert [line.partition(": ")[2].split()[0] for line in said] == ["green", "red", "blue"]
+    assert all(line.count("%") == 2 for line in said)
+
+
+def test_json_has_the_best(predictor: ImagePredictor, album: Path):
+    said: list[str] = []
+    see.see(predictor, [album / "c.png"], Wanted(top=2, json=True), said.append)
+    (table,) = map(json.loads, said)
+    answer = predictor.see(album / "c.png")
+    assert table == {
+        "image": str(album / "c.png"),
+        "label": "blue",
+        "score": answer.score,
+        "scores": answer.best(2),
+    }
+    assert next(iter(table["scores"])) == "blue"
+
+
+def test_a_bad_file_is_named_or_passed_over(predictor: ImagePredictor, album: Path):
+    files, said = [album / "c.png", album / "notes.txt", album / "b" / "red.png"], list[str]()
+    problem = "it is no png, jpeg, bmp, webp or gif, or its beginning is broken; save it again"
+    with pytest.raises(UserError) as told:
+        see.see(predictor, files, Wanted(), said.append)
+    assert str(told.value) == f"{files[1]}: {problem}, or pass over such files with --skip-bad"
+    assert len(said) == 1  # what came before it was answered
+
+    said.clear()
+    remark = see.see(predictor, files, Wanted(skip_bad=True), said.append)
+    assert remark == f"passed over 1 file: {files[1]}: {problem}"
+    assert [line.split()[1] for line in said] == ["blue", "red"]
+
+    said.clear()
+    see.see(predictor, files, Wanted(skip_bad=True, json=True), said.append)
+    assert json.loads(said[1]) == {"image": str(files[1]), "error": problem}
+
+    with pytest.raises(UserError, match=r"no image can be read: 2 files, the first: .*notes\.txt: it is no png"):
+        see.see(predictor, [files[1]] * 2, Wanted(skip_bad=True), said.append)
+
+
+def test_a_picture_has_a_row_for_each(predictor: ImagePredictor, album: Path, tmp_path: Path):
+    def height(count: int) -> int:
+        remark = see.see(predictor, [album / "c.png"] * count, Wanted(picture=tmp_path / "p.png"), lambda _: None)
+        most = see.MOST_DRAWN
+        assert remark == (f"the picture shows the first {most} of {count} images" if count > most else None)
+        return mpl_image.imread(tmp_path / "p.png").shape[0]
+
+    one, two, most = height(1), height(2), height(see.MOST_DRAWN)
+    assert one < two < most == height(see.MOST_DRAWN + 3)
+
+
+def test_heads_of_the_layer_that_was_asked_for(
+    predictor: ImagePredictor, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    drawn: list[patch_pictures.Drawn] = []
+    monkeypatch.setattr(patch_pictures, "draw", lambda images, path: drawn.extend(images))
+    for layer in (1, 2, None):
+        see.see(predictor, [album / "c.png"], Wanted(picture=tmp_path / "p.png", layer=layer), lambda _: None)
+    assert [one.looks.layer for one in drawn] == [1, 2, 2]
+    assert not np.allclose(drawn[0].looks.heads, drawn[1].looks.heads)
+    assert (drawn[0].name, drawn[0].answer.split()[0]) == ("c.png", "blue")
+    assert drawn[0].picture.shape == (12, 12, 3)
+
+
+def test_wishes_that_can_not_be(predictor: ImagePredictor, tmp_path: Path, album: Path):
+    with pytest.raises(UserError, match="top 0 must be at least 1"):
+        Wanted(top=0)
+    with pytest.raises(UserError, match="--layer says which heads --picture draws; ask for a picture too"):
+        Wanted(layer=1)
+    with pytest.raises(UserError, match=r"p.jpg can't be drawn; let its name end in \.png, \.svg, \.pdf"):
+        Wanted(picture=tmp_path / "p.jpg")
+    said: list[str] = []
+    with pytest.raises(UserError, match=r"layer 3 is not one of .*; choose from 1 to 2"):
+        see.see(predictor, [album / "c.png"], Wanted(picture=tmp_path / "p.png", layer=3), said.append)
+    assert said == []

@@ -1,0 +1,163 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.data.images import Images
+from heedful.errors import UserError
+from heedful.formats.vit import load_vit
+from heedful.models.vit import ViTClassifier
+from heedful.nn.pixels import Pixels
+from heedful.runs import vision
+from heedful.runs.device import choose
+from heedful.runs.vision import build, train_vision
+from heedful.runs.vision_judge import VisionJudge
+from heedful.runs.vision_material import VisionMaterial, gather
+from heedful.runs.vision_options import (
+    ImagesPart,
+    VisionLearningPart,
+    VisionModelPart,
+    VisionOptions,
+    VisionRecipe,
+    VisionRun,
+    load_recipe,
+)
+from heedful.train.log import Log
+from heedful.train.loop import Diverged
+
+CPU = choose("cpu", "auto")
+
+
+def material(tmp_path: Path, recipe: VisionRecipe = VisionRecipe()) -> VisionMaterial:  # noqa: B008 (frozen)
+    return gather(recipe, tmp_path, Log(tmp_path, leads=True), gpu=False)
+
+
+def test_digits_are_split_by_the_seed(tmp_path: Path, capsys: pytest.CaptureFixture):
+    found = material(tmp_path)
+    assert "images: 1,618 to train on and 179 held out, 8 x 8 pixels, grey, 10 classes" in capsys.readouterr().out
+    assert not set(found.train.rows) & set(found.heldout.rows)
+    assert len(set(found.train.rows) | set(found.heldout.rows)) == 1797
+    again = material(tmp_path)
+    assert (found.heldout.rows == again.heldout.rows).all()
+    other = material(tmp_path, VisionRecipe(run=VisionRun(seed=1)))
+    assert (found.heldout.rows != other.heldout.rows).any()
+    pixels = found.train.take(np.arange(len(found.train))) / 255
+    assert found.read_as.mean == pytest.approx((pixels.mean(),))
+    assert found.read_as.std == pytest.approx((pixels.std(),))
+
+
+def test_a_share_can_be_held_out_of_the_training_part_alone(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 50), ("test", 7)):
+        np.save(tmp_path / f"{part}_x.npy", rng.integers(0, 255, (count, 8, 8)).astype(np.uint8))
+        np.save(tmp_path / f"{part}_y.npy", np.arange(count) % 2)
+    data = str(tmp_path)
+    given = material(tmp_path / "cache", VisionRecipe(data=data))
+    assert (len(given.train), len(given.heldout)) == (50, 7)
+    own = material(tmp_path / "cache", VisionRecipe(data=data, images=ImagesPart(held_out=0.2)))
+    assert (len(own.train), len(own.heldout)) == (40, 10)
+    dev = material(tmp_path / "cache", VisionRecipe(data=data, dev=data))
+    assert (len(dev.train), len(dev.heldout)) == (50, 7)
+    assert dev.digest != given.digest
+
+
+def test_a_model_starts_from_its_seed_and_knows_its_images(tmp_path: Path):
+    found = material(tmp_path)
+    model, again = build(found), build(found)
+    for one, other in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)
+    other = build(replace(found, recipe=replace(found.recipe, run=VisionRun(seed=1))))
+    assert not torch.equal(model.output.weight, other.output.weight)
+    config = model.config
+    assert (config.layers, config.dim, config.image_size, config.patch_size, config.channels) == (4, 64, 8, 2, 1)
+    assert (config.pixels.mean, config.pixels.std, config.pixels.edge) == (
+        *(found.read_as.mean, found.read_as.std),
+        8,
+    )
+    assert config.init_std == 1 / 8
+    wide = model.state_dict()["vit.layers.0.feed_forward.inner.weight"]
+    assert float(wide.std()) == pytest.approx(0.125, rel=0.05)
+
+
+class Told(ViTClassifier):
+    """Says what it is told to."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The brightness of the first pixel is the class; all other scores are zero."""
+        chosen = (pixels[:, 0, 0, 0] * 255).round().long()
+        return 3.0 * torch.nn.functional.one_hot(chosen, 3).float()
+
+
+def judge_of(truth: list[int], said: list[int]) -> VisionJudge:
+    pixels = np.zeros((len(truth), 2, 2, 1), np.uint8)
+    pixels[:, 0, 0, 0] = said
+    images = Images.of(pixels, np.array(truth), ("x", "y", "z"))
+    recipe = VisionRecipe(model=VisionModelPart(size="micro", patch_size=1))
+    plain = Pixels(mean=(0.0,), std=(1.0,))
+    given = VisionMaterial(recipe=recipe, train=images, heldout=images, read_as=plain, digest="")
+    return VisionJudge(Told(build(given).config, images.classes), given, CPU)
+
+
+def test_a_judge_counts_what_is_right():
+    report = judge_of([0, 1, 2, 2, 1], [0, 1, 2, 0, 1]).report()
+    right, wrong = -math.log(math.e**3 / (math.e**3 + 2)), -math.log(1 / (math.e**3 + 2))
+    assert report.scores["accuracy"] == 0.8
+    assert report.scores["loss"] == pytest.approx((4 * right + wrong) / 5, rel=1e-6)
+    assert [one.recall for one in report.classes] == [1.0, 1.0, 0.5]
+
+
+def test_a_judge_keeps_the_best_and_of_equals_the_last():
+    judge = judge_of([0, 1, 2], [0, 1, 0])
+    bias = judge.model.output.bias
+
+    def look(step: int, said: list[int]) -> float:
+        judge.material.heldout.pixels[:, 0, 0, 0] = said
+        with torch.no_grad():
+            bias.fill_(step)
+        return judge.look(step)["accuracy"]
+
+    assert look(1, [0, 1, 0]) == pytest.approx(2 / 3)
+    assert look(2, [0, 0, 0]) == pytest.approx(1 / 3)
+    assert (judge.best_step, judge.stale) == (1, 1)
+    assert look(3, [0, 1, 0]) == pytest.approx(2 / 3)
+    assert (judge.best_step, judge.stale) == (3, 2)
+    assert judge.best_weights["output.bias"].tolist() == [3.0, 3.0, 3.0]
+    assert look(4, [0, 1, 2]) == 1.0
+    assert (judge.best_step, judge.stale) == (4, 0)
+    assert look(5, [1, 1, 2]) < 1.0
+    assert judge.best_weights["output.bias"].tolist() == [4.0, 4.0, 4.0]
+
+
+def test_their_recipe_learns_the_digits(tmp_path: Path):
+    """In a fraction of the epochs that it takes by itself."""
+    recipe = replace(load_recipe("digits"), run=VisionRun(epochs=4, evaluations=2))
+    found = train_vision(VisionOptions(settings=recipe, out=tmp_path / "out"))
+    assert found["accuracy"] > 0.6
+    model = load_vit(tmp_path / "out")
+    assert isinstance(model, ViTClassifier)
+    assert model.labels == tuple("0123456789")
+    held = material(tmp_path, recipe)
+    judged = VisionJudge(model, held, CPU).report().scores
+    assert judged["accuracy"] == found["accuracy"]
+
+
+def test_too_little_memory_says_what_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def exhausted(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(vision, "vision_terms", exhausted)
+    recipe = VisionRecipe(learning=VisionLearningPart(batch=48), run=VisionRun(steps=2))
+    with pytest.raises(UserError, match="too small for this; try --batch 24, in a new --out"):
+        train_vision(VisionOptions(settings=recipe, out=tmp_path / "out"))
+
+
+def test_a_loss_that_is_no_number_says_what_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def diverged(*_: object, **__: object) -> None:
+        raise Diverged(7, "loss", math.nan)
+
+    monkeypatch.setattr(vision, "vision_terms", diverged)
+    with pytest.raises(UserError, match="became nan at step 7; there is no checkpoint yet; try a lower --lr"):
+        train_vision(VisionOptions(settings=VisionRecipe(run=VisionRun(steps=2)), out=tmp_path / "out"))

@@ -1,0 +1,229 @@
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.config import read_toml
+from heedful.data import shards, words
+from heedful.data import tokenizer as wordpiece
+from heedful.errors import Interrupted, UserError
+from heedful.formats import word2vec
+from heedful.runs import shards as shards_run
+from heedful.runs import word_vectors
+from heedful.runs.nearest import nearest
+from heedful.runs.options import TextPart
+from heedful.runs.word_options import WordOptions, WordRecipe, WordRunPart, WordTextPart, WordVectorsPart, read_recipe
+from heedful.train import checkpoint
+
+WATER, STONE = "river ferry heron harbour tide", "mill wall quarry tower bridge"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Two companies of words, each sentence of one of them."""
+    random = Random(0)
+    lines = [" ".join(random.choices(random.choice((WATER, STONE)).split(), k=7)) + "." for _ in range(1201)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., WordOptions]:
+    """Makes the options of a short run over several pieces of text."""
+    monkeypatch.setattr(words, "PIECE", 997)
+
+    def make(corpus: Path, out: str = "out", *, resume: bool = False, lr: float = 0.05, **run: object) -> WordOptions:
+        vectors = WordVectorsPart(dim=11, window=3, lr=lr, subsample=0.0)
+        part = WordRunPart(**{"epochs": 2, "device": "cpu", **run})  # pyrefly: ignore
+        recipe = WordRecipe(corpus=(str(corpus),), vectors=vectors, run=part)
+        return WordOptions(settings=recipe, out=tmp_path / out, resume=resume, cache=tmp_path / "cache")
+
+    return make
+
+
+def test_a_folder_is_made_whose_neighbours_make_sense(text: Path, options: Callable[..., WordOptions]):
+    given = options(text)
+    word_vectors.train_vectors(given)
+    assert sorted(path.name for path in given.out.iterdir()) == ["heedful.toml", "metrics.jsonl", "vectors.txt"]
+    found = word2vec.load(given.out)
+    assert set(found.words) == {*WATER.split(), *STONE.split(), "."}
+    assert found.matrix.shape == (11, 11)
+    for company in (WATER.split(), STONE.split()):
+        for word in company:
+            near = [one.word for one in nearest(found, [word], count=5)[0] if one.word != "."]
+            assert {*near[:4]} == {*company} - {word}
+    reports = [json.loads(line) for line in (given.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert reports[-1]["loss"] < reports[0]["loss"]
+    assert reports[-1]["tokens"] == 2 * 1201 * 8
+    assert reports[-1]["words_per_second"] > 0
+    assert reports[0]["lr"] > reports[-1]["lr"] == 0.0
+    assert len(reports) == reports[-1]["step"] > 10
+    assert read_recipe(given.out / "heedful.toml") == given.settings
+
+
+def test_the_same_seed_gives_the_same_vectors(text: Path, options: Callable[..., WordOptions]):
+    made = {}
+    for out, seed in (("one", 3), ("same", 3), ("other", 5)):
+        word_vectors.train_vectors(options(text, out, seed=seed))
+        made[out] = (options(text, out).out / "vectors.txt").read_bytes()
+    assert made["one"] == made["same"] != made["other"]
+
+
+def test_too_little_memory_says_what_to_try(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(word_vectors.Run, "_learn", fail)
+    with pytest.raises(UserError, match=r"too small for 11 words of dim 11; try a smaller --dim or a larger --min-"):
+        word_vectors.train_vectors(options(text))
+
+
+def test_prepared_shards_give_the_vectors_of_their_text(
+    tmp_path: Path, text: Path, options: Callable[..., WordOptions]
+):
+    tokenizer = wordpiece.train(lambda: text.read_text(encoding="utf-8").splitlines(), 41)
+    assert tokenizer.encode(["harbour"])[0] != [tokenizer.backend.token_to_id("harbour")]  # in pieces
+    wordpiece.save(tokenizer, tmp_path / "tokenizer")
+    shards_run.make([str(text)], TextPart(held_out=0.0), tmp_path / "tokenizer", tmp_path / "shards")
+    assert shards.is_shards(tmp_path / "shards")
+    word_vectors.train_vectors(options(text, "one"))
+    word_vectors.train_vectors(options(tmp_path / "shards", "other"))
+    one, other = word2vec.load(tmp_path / "one"), word2vec.load(tmp_path / "other")
+    assert one.words == other.words
+    assert [len(row) for row in (one.matrix, other.matrix)] == [11, 11]
+
+
+def test_a_run_that_is_stopped_and_resumed_equals_one_that_was_not(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    word_vectors.train_vectors(options(text, "whole"))
+    stopped, real, seen = options(text, "stopped"), word_vectors.learn, []
+
+    def learn(*arguments: object) -> object:
+        seen.append(1)
+        if len(seen) == 13:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments)  # pyrefly: ignore
+
+    monkeypatch.setattr(word_vectors, "learn", learn)
+    with pytest.raises(
+        Interrupted, match=r"at step 13; go on with: heedful train-vectors --resume --out \S+ --cache \S+$"
+    ):
+        word_vectors.train_vectors(stopped)
+    assert not (stopped.out / "vectors.txt").exists()
+    assert len(checkpoint.steps(stopped.out / "checkpoints")) == 1
+    word_vectors.train_vectors(options(text, "stopped", resume=True))
+    assert len(seen) == len((stopped.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    whole = options(text, "whole").out
+    assert (stopped.out / "vectors.txt").read_bytes() == (whole / "vectors.txt").read_bytes()
+    assert not (stopped.out / "checkpoints").exists()
+
+
+def test_checkpoints_are_kept_as_told(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    saved = []
+    monkeypatch.setattr(word_vectors.checkpoint, "save", lambda folder, made, keep: saved.append((made.step, keep)))
+    word_vectors.train_vectors(options(text, checkpoint_every="7", keep=3))
+    assert saved == [(7, 3), (14, 3)]
+
+
+def test_a_run_on_other_text_is_not_resumed(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(word_vectors, "learn", lambda *_: signal.raise_signal(signal.SIGTERM) or 0.0)
+    with pytest.raises(Interrupted):
+        word_vectors.train_vectors(options(text))
+    with pytest.raises(UserError, match=r"was started with another vectors\.lr"):
+        word_vectors.train_vectors(options(text, resume=True, lr=0.01))
+    text.write_text(text.read_text(encoding="utf-8") * 2, encoding="utf-8")
+    with pytest.raises(UserError, match="the data has changed since the run began"):
+        word_vectors.train_vectors(options(text, resume=True))
+
+
+def test_a_budget_ends_a_run(text: Path, options: Callable[..., WordOptions]):
+    given = options(text, epochs=None, budget="1s")
+    word_vectors.train_vectors(given)
+    last = json.loads((given.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert last["elapsed"] >= 1.0
+    assert last["step"] > 20
+    assert read_toml(given.out / "heedful.toml")["run"]["budget"] == "1s"
+
+
+def test_a_rate_that_is_too_high_is_told(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("heedful.models.word2vec.STEADY", 1e35)
+    with pytest.raises(UserError, match=r"the loss became .* at step \d+; try a lower --lr \(now 1e\+30\)"):
+        word_vectors.train_vectors(options(text, lr=1e30))
+
+
+def test_folders_that_are_taken_are_left_alone(text: Path, options: Callable[..., WordOptions]):
+    with pytest.raises(UserError, match="holds no run to resume"):
+        word_vectors.train_vectors(options(text, resume=True))
+    word_vectors.train_vectors(options(text))
+    before = (options(text).out / "vectors.txt").stat().st_mtime_ns
+    with pytest.raises(UserError, match="already holds word vectors; choose another --out"):
+        word_vectors.train_vectors(options(text))
+    with pytest.raises(UserError, match="already holds word vectors; to train for longer, start a new one"):
+        word_vectors.train_vectors(options(text, resume=True))
+    assert (options(text).out / "vectors.txt").stat().st_mtime_ns == before
+
+
+def test_a_run_that_can_not_begin_leaves_nothing(tmp_path: Path, options: Callable[..., WordOptions]):
+    short = tmp_path / "short.txt"
+    short.write_text("one word\n", encoding="utf-8")
+    given = options(short)
+    with pytest.raises(UserError, match="0 words occur 5 times or more"):
+        word_vectors.train_vectors(given)
+    assert not given.out.exists()
+
+
+def test_torchrun_is_refused(text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="trained by one process"):
+        word_vectors.train_vectors(options(text))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "complaint"),
+    [
+        ("dim", 0, "dim 0 must be at least 1"),
+        ("window", 0, "window 0 must be at least 1"),
+        ("window", 101, "window 101 is wider than sentences are"),
+        ("negatives", 0, "negatives 0 must be at least 1"),
+        ("min_count", 0, "min_count 0 must be at least 1"),
+        ("subsample", 1.0, "subsample 1.0 must be at least 0 and less than 1"),
+        ("lr", 0.0, "lr 0.0 must be above 0"),
+        ("lr", float("nan"), "lr nan must be above 0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(part: str, value: float, complaint: str):
+    with pytest.raises(UserError, match=complaint):
+        WordVectorsPart(**{part: value})  # pyrefly: ignore
+
+
+def test_epochs_and_a_budget_exclude_each_other():
+    with pytest.raises(UserError, match="exclude each other"):
+        WordRunPart(epochs=3, budget="1m")
+    with pytest.raises(UserError, match="epochs 0 must be at least 1"):
+        WordRunPart(epochs=0)
+    assert WordTextPart().cased is False
+
+
+def test_vectors_are_finite_where_a_word_is_alone_in_its_sentence(
+    tmp_path: Path, options: Callable[..., WordOptions]
+):
+    lonely = tmp_path / "lonely.txt"
+    lonely.write_text("solo\nduo\n" * 7, encoding="utf-8")
+    given = options(lonely)
+    word_vectors.train_vectors(given)
+    assert np.isfinite(word2vec.load(given.out).matrix).all()

@@ -1,0 +1,192 @@
+"""What is drawn for images, and that it is drawn again alike."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.data.augmentation import STRONG, Augmentation
+from heedful.nn.pixels import Pixels
+from heedful.nn.rand_augment import OPERATIONS
+from heedful.tasks import augmentation
+from heedful.tasks.augmentation import (
+    changed,
+    cutmix_boxes,
+    draws,
+    erased,
+    erasing_boxes,
+    mixed,
+    zoom_boxes,
+)
+
+GREY, RGB = Pixels(mean=(0.4,), std=(0.25,)), Pixels(mean=(0.2, 0.4, 0.6), std=(0.5, 0.25, 0.1))
+
+
+def images(count: int = 31, channels: int = 3, size: int = 16) -> torch.Tensor:
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.integers(1, 256, (count, channels, size, size)).astype(np.uint8))
+
+
+def test_the_same_draws_make_the_same_images():
+    for how in (STRONG, Augmentation(zoom=0.3, flip=True, fill="mean")):
+        first, again, other = (changed(images(), how, RGB, draws(5, number)) for number in (62, 62, 93))
+        assert first.equal(again)
+        assert not first.equal(other)
+        assert (first.dtype, first.shape) == (torch.uint8, images().shape)
+
+
+def test_draws_are_told_apart_by_seed_and_number():
+    found = {float(draws(seed, number).random()) for seed in (0, 1, 2) for number in (0, 1, 32)}
+    assert len(found) == 9
+    assert float(np.random.default_rng([0, 0]).random()) not in found  # the order of an epoch
+
+
+def test_none_changes_nothing():
+    assert changed(images(), Augmentation(), RGB, draws(0, 0)).equal(images())
+
+
+def test_a_crop_moves_by_at_most_its_share():
+    """A single white pixel in the middle of 16: it moves by up to 2 each way, and all moves occur."""
+    pixels = torch.zeros(500, 1, 16, 16, dtype=torch.uint8)
+    pixels[:, :, 8, 8] = 255
+    found = changed(pixels, Augmentation(crop=0.125), GREY, draws(0, 0)).nonzero()
+    assert len(found) == 500
+    assert set(map(tuple, (found[:, 2:] - 8).tolist())) == {(y, x) for y in range(-2, 3) for x in range(-2, 3)}
+
+
+@pytest.mark.parametrize(("fill", "expected"), [("black", 0), ("mean", 102)])
+def test_what_comes_in_has_its_colour(fill, expected: int):
+    pixels = torch.full((50, 1, 16, 16), 255, dtype=torch.uint8)
+    found = changed(pixels, Augmentation(crop=0.25, fill=fill), GREY, draws(0, 0))
+    assert set(found.unique().tolist()) == {expected, 255}
+
+
+def test_half_are_flipped():
+    pixels = images(1000, 1, 4)
+    found = changed(pixels, Augmentation(flip=True), GREY, draws(0, 0))
+    same = (found == pixels).flatten(1).all(1)
+    assert (found == pixels.flip(3)).flatten(1).all(1).equal(~same)
+    assert 430 < same.sum() < 570
+
+
+def test_every_operation_is_drawn_and_grey_images_get_no_colour(monkeypatch: pytest.MonkeyPatch):
+    drawn: list[np.ndarray] = []
+    strengths: list[torch.Tensor] = []
+
+    def note(pixels: torch.Tensor, chosen: np.ndarray, strength: torch.Tensor, fill: torch.Tensor) -> torch.Tensor:
+        drawn.append(chosen)
+        strengths.append(strength)
+        return pixels
+
+    monkeypatch.setattr(augmentation.rand_augment, "apply", note)
+    how = Augmentation(rand_augment=3, magnitude=7.0)
+    for channels, read_as in ((1, GREY), (3, RGB)):
+        changed(images(400, channels, 2), how, read_as, draws(0, 0))
+        assert len(drawn) == 3
+        assert set(np.concatenate(drawn)) == set(range(len(OPERATIONS) - (channels == 1)))
+        assert len({tuple(one) for one in drawn}) == 3
+        drawn.clear()
+    assert torch.cat(strengths).abs().unique().tolist() == pytest.approx([0.7])
+    assert 0.4 < (torch.cat(strengths) > 0).float().mean() < 0.6
+
+
+def test_erased_images_have_a_rectangle_of_noise():
+    pixels = torch.full((400, 3, 16, 16), 9.0)
+    found = erased(pixels, Augmentation(erasing=0.25), draws(0, 0))
+    gone = found != 9.0
+    touched = gone.flatten(1).any(1)
+    assert 70 < touched.sum() < 130
+    assert found.equal(erased(pixels, Augmentation(erasing=0.25), draws(0, 0)))
+    for one in gone[touched]:
+        rows, columns = one[0].any(1), one[0].any(0)
+        assert one.equal((rows[:, None] & columns).expand(3, -1, -1))
+        assert 0.01 <= one[0].float().mean() <= 0.36
+    noise = found[gone]
+    assert abs(float(noise.mean())) < 0.05
+    assert abs(float(noise.std()) - 1.0) < 0.05
+    assert erased(pixels, Augmentation(), draws(0, 0)) is pixels
+
+
+@given(height=st.integers(1, 40), width=st.integers(1, 40), least=st.floats(0.01, 1.0), seed=st.integers(0, 2**32))
+def test_boxes_lie_in_the_image(height: int, width: int, least: float, seed: int):
+    rng = np.random.default_rng(seed)
+    for boxes in (zoom_boxes(rng, 19, height, width, least).T, erasing_boxes(rng, 19, height, width, 1.0)):
+        assert boxes.shape == (19, 4)
+        assert (boxes[:, :2] >= 0).all()
+        assert (boxes[:, 2:] > 0).all()
+        assert (boxes[:, 0] + boxes[:, 2] <= height + 1e-4).all()
+        assert (boxes[:, 1] + boxes[:, 3] <= width + 1e-4).all()
+
+
+def test_every_pixel_may_be_erased():
+    boxes = erasing_boxes(np.random.default_rng(0), 3000, 7, 5, 1.0)
+    assert {0, 6} <= set(boxes[:, 0])
+    assert (boxes[:, 0] + boxes[:, 2]).max() == 7
+    small = boxes[(boxes[:, 2] == 1) & (boxes[:, 3] == 1)]
+    assert set(map(tuple, small[:, :2].tolist())) == {(y, x) for y in range(7) for x in range(5)}
+
+
+def test_a_zoom_keeps_the_least_share():
+    top, left, tall, wide = zoom_boxes(np.random.default_rng(0), 2000, 20, 20, 0.5)
+    share = tall * wide / 400
+    assert 0.43 < share.min() < 0.55  # where a side would be longer than the image, it is cut off
+    assert share.max() > 0.95
+    assert 0.7 < (tall / wide).min() < 0.8
+    assert 1.25 < (tall / wide).max() < 1.4
+    assert (top.max(), left.max()) > (3.0, 3.0)
+
+
+def test_a_cut_leaves_its_share_unless_the_rim_is_in_the_way():
+    boxes = cutmix_boxes(np.random.default_rng(0), np.array([1.0, 0.75, 0.0]), 20, 12)
+    assert boxes[:, 2:].tolist() == [[0, 0], [10, 6], [20, 12]]
+    many = cutmix_boxes(np.random.default_rng(0), np.full(3000, 0.75), 20, 12)
+    middles = many[:, :2] + many[:, 2:] // 2
+    assert set(middles[:, 0]) == set(range(20))
+    assert set(middles[:, 1]) == set(range(12))
+
+
+def classes_of(pixels: torch.Tensor) -> torch.Tensor:
+    """How much of each of B flat images, whose pixels are their number, is in each: (B, B)."""
+    return torch.stack([(pixels == number).float().mean((1, 2, 3)) for number in range(len(pixels))], 1)
+
+
+def test_cutmix_labels_say_what_is_in_the_image():
+    pixels = torch.arange(29.0).view(29, 1, 1, 1).expand(29, 1, 8, 8)
+    found, mixture = mixed(pixels, Augmentation(cutmix=1.0), draws(0, 0))
+    assert mixture is not None
+    torch.testing.assert_close(mixture.targets(torch.arange(29), 29), classes_of(found))
+    assert (mixture.share < 1).sum() > 20
+
+
+def test_mixup_labels_say_what_is_in_the_image():
+    """Of images that are one-hot in their channels, the mixture is the target."""
+    pixels = torch.eye(29).view(29, 29, 1, 1)
+    found, mixture = mixed(pixels, Augmentation(mixup=0.8), draws(0, 0))
+    assert mixture is not None
+    torch.testing.assert_close(mixture.targets(torch.arange(29), 29), found.view(29, 29))
+    assert len(mixture.share.unique()) > 20  # each image has its own
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_both_take_half_and_the_rest_stays(share: float):
+    pixels = torch.arange(1000.0).view(1000, 1, 1, 1).expand(1000, 1, 8, 8)
+    found, mixture = mixed(pixels, Augmentation(mixup=0.8, cutmix=1.0, mixed=share), draws(0, 0))
+    assert mixture is not None
+    same = (found == pixels).flatten(1).all(1)
+    kinds = torch.tensor([len(one.unique()) for one in found])
+    cut, laid = kinds == 2, ~same & (kinds == 1)
+    assert 0.3 * share < laid.float().mean() < 0.6 * share
+    assert 0.3 * share < cut.float().mean() < 0.6 * share
+    assert (mixture.share[laid] < 1).all()
+    partners = mixture.partners.float()
+    expected = mixture.share * torch.arange(1000.0) + (1 - mixture.share) * partners
+    torch.testing.assert_close(found.mean((1, 2, 3)), expected)
+
+
+def test_nothing_is_mixed_unless_it_is_said():
+    pixels = images().float()
+    assert mixed(pixels, Augmentation(mixup=0.8, mixed=0.0), draws(0, 0)) == (pixels, None)
+    alone, mixture = mixed(pixels[:1], Augmentation(mixup=0.8, cutmix=1.0), draws(0, 0))
+    assert mixture is not None
+    torch.testing.assert_close(alone, pixels[:1])  # with itself

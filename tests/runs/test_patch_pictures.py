@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import image
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from heedful.errors import UserError
@@ -22,7 +23,7 @@ def some(channels: int, name: str = "cat.png") -> Drawn:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_the_more_attention_the_more_orange(channels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     figures: list[Figure] = []
-    monkeypatch.setattr(patch_pictures, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(patch_pictures, "save", lambda figure, _: (figures.append(figure), plt.close(figure)))
     draw(
         [some(channels), some(channels, "a dog with a name that is far too long to be read.png")], tmp_path / "p.png"
     )

@@ -1,7 +1,8 @@
 """Images as a model is to see them in training: changed at random, and mixed.
 
 What is drawn is a few numbers for each image. They come from a generator on the host, so that the same ones are drawn
-on every device and nobody waits; the pixels are worked on where they are.
+on every device and nobody waits; the pixels are worked on where they are. Only the noise that fills what is erased
+is the device's own.
 
 Shapes: B images, C channels, H height, W width, K classes.
 """

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from heedful.runs.device import choose
 from heedful.runs.see import draw
 from heedful.runs.vision import train_vision
 from heedful.runs.vision_material import VisionMaterial, gather
-from heedful.runs.vision_options import VisionOptions, VisionRecipe, VisionRun, read_recipe
+from heedful.runs.vision_options import VisionOptions, VisionRecipe, load_recipe, read_recipe
 from heedful.train.log import Log
 
 SHOWN = 4
@@ -34,7 +35,9 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     begun = time.monotonic()
     cache = cache or corpus.default_cache()
     # One evaluation keeps the last weights: none are chosen by the digits that are asked for in the end.
-    recipe = VisionRecipe(run=VisionRun(seed=seed, steps=steps, evaluations=1))
+    recipe = load_recipe("digits")
+    epochs = recipe.run.epochs if steps is None else None
+    recipe = replace(recipe, run=replace(recipe.run, seed=seed, epochs=epochs, steps=steps, evaluations=1))
     material = _material(recipe, out, cache)
     _train(material.recipe, out, cache, say)
     predictor, unseen = load_images(out), material.heldout

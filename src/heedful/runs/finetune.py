@@ -17,7 +17,7 @@ from heedful.errors import UserError
 from heedful.formats.huggingface import save_model
 from heedful.models.heads import BertForTask
 from heedful.runs import dataset
-from heedful.runs.device import Compute, choose
+from heedful.runs.device import Compute
 from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, check, read_recipe
 from heedful.runs.folder import require_free, require_unfinished
 from heedful.runs.judge import Judge
@@ -25,6 +25,7 @@ from heedful.runs.material import Material, gather
 from heedful.runs.start import build, optimizer_for, unscale
 from heedful.runs.training import (
     bert_shape,
+    computing,
     goes_on,
     interval,
     introduce,
@@ -42,7 +43,7 @@ from heedful.runs.training import (
 from heedful.runs.watching import keeper, remind, watcher
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
-from heedful.train.distributed import World, restarts, world
+from heedful.train.distributed import World, restarts
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
@@ -57,14 +58,12 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
     """
     recipe, out = options.settings, options.out
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
-        require_unfinished(out, "start a new one with MODEL")
+        require_unfinished(out, f"go on training its model, start a new one with MODEL {out}")
     check(recipe)
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read
-    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
-        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
-        compute.repeatable()
+    with computing(recipe.run) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

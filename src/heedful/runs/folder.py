@@ -50,12 +50,12 @@ def _note(recipe: Any) -> bytes:
     return f"{to_toml(recipe)}\n[made]\n{lines}".encode()
 
 
-def require_unfinished(out: Path, go_on: str = "use --from") -> None:
-    """Refuse to resume what is no run, or a complete one; `go_on` is how a new run starts from its model."""
+def require_unfinished(out: Path, to: str | None = None) -> None:
+    """Refuse to resume what is no run, or a complete one: `to` do what with its model, how."""
     if not (out / RUN_FILE).is_file():
         raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
     if (out / "model.safetensors").is_file():
-        raise UserError(f"the run in {out} is complete; to go on training its model, {go_on} {out}")
+        raise UserError(f"the run in {out} is complete; to {to or f'go on training its model, use --from {out}'}")
 
 
 def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:

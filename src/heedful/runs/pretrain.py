@@ -23,11 +23,12 @@ from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.nn import kernels
 from heedful.runs import corpus
 from heedful.runs.checkpoints import Checkpoints
-from heedful.runs.device import Compute, choose
+from heedful.runs.device import Compute
 from heedful.runs.fitting import less_memory
 from heedful.runs.options import DECAY, PretrainOptions, Recipe, read_recipe, resolved
 from heedful.runs.training import (
     bert_shape,
+    computing,
     goes_on,
     interval,
     introduce,
@@ -43,7 +44,7 @@ from heedful.runs.undecided import check_undecided, for_the_time, noted, with_to
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train import sharding
-from heedful.train.distributed import World, world
+from heedful.train.distributed import World
 from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, evaluate
 from heedful.train.optim import OPTIMIZERS
@@ -66,9 +67,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
     check_length(recipe)
     if recipe.run.tensorboard:
         summary_writer()  # likewise
-    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
-        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
-        compute.repeatable()
+    with computing(recipe.run) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

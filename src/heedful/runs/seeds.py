@@ -26,7 +26,7 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
         raise UserError("--seeds trains one model after the other in one process; start it without torchrun")
     new = False
     if options.resume:
-        require_unfinished(out, "start a new one with MODEL")
+        require_unfinished(out, f"go on training its model, start a new one with MODEL {out}")
         reclaim(out, recipe, read_recipe)
     else:
         check(recipe)

@@ -15,12 +15,12 @@ from heedful.data.sampler import Position
 from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
-from heedful.runs.device import Compute
+from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, is_complete, reclaim
 from heedful.runs.options import RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
-from heedful.train.distributed import World, may_restart
+from heedful.train.distributed import World, may_restart, world
 from heedful.train.log import Log
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
@@ -34,6 +34,15 @@ def interval(every: str) -> tuple[int | None, float | None]:
     if int(every) == 0:
         raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
     return int(every), None
+
+
+@contextmanager
+def computing(part: MachinePart) -> Iterator[tuple[World, Compute]]:
+    """The processes of a run, and where this one computes: the same every time."""
+    with world(choose(part.device, part.precision).device.type) as ranks:
+        compute = choose(part.device, part.precision, ranks.local_rank)
+        compute.repeatable()
+        yield ranks, compute
 
 
 def refuse_sharding(part: MachinePart) -> None:

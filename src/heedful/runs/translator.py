@@ -16,15 +16,14 @@ from heedful.data.bitext import Bitext
 from heedful.data.subwords import Subwords
 from heedful.data.vocabularies import TARGET_FILE, load_subwords
 from heedful.durable import write_file
-from heedful.errors import UserError
 from heedful.formats.translators import save_translator
 from heedful.models import rnn, transformer
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
-from heedful.runs.device import Compute, choose
+from heedful.runs.device import Compute
 from heedful.runs.folder import require_free, require_unfinished
-from heedful.runs.options import RUN_FILE
 from heedful.runs.training import (
+    computing,
     goes_on,
     interval,
     introduce,
@@ -54,7 +53,7 @@ from heedful.runs.translator_options import (
 from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
-from heedful.train.distributed import World, restarts, world
+from heedful.train.distributed import World, restarts
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import adamw
@@ -70,9 +69,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     """Make the model folder; how well its model did on the pairs to evaluate on."""
     recipe, out = options.settings, options.out
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
-        if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
-            raise UserError(f"the run in {out} is complete; to train for longer, start a new one in another --out")
-        require_unfinished(out)
+        require_unfinished(out, "train for longer, start a new one in another --out")
     check(recipe)
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
@@ -80,9 +77,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     recipe = resolved(recipe, dim=_dim(recipe))
     make_plan(recipe)  # said now, if it can't be made
     options = replace(options, settings=recipe)
-    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
-        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
-        compute.repeatable()
+    with computing(recipe.run) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

@@ -16,10 +16,10 @@ from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
 from heedful.runs.corpus import default_cache
-from heedful.runs.device import Compute, choose
+from heedful.runs.device import Compute
 from heedful.runs.folder import require_free, require_unfinished
-from heedful.runs.options import RUN_FILE
 from heedful.runs.training import (
+    computing,
     goes_on,
     interval,
     introduce,
@@ -41,7 +41,7 @@ from heedful.runs.vision_options import VisionOptions, VisionRecipe, check, read
 from heedful.runs.watching import keeper, remind, watcher
 from heedful.tasks.term import Term
 from heedful.tasks.vision import vision_counts, vision_terms
-from heedful.train.distributed import World, restarts, world
+from heedful.train.distributed import World, restarts
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import OPTIMIZERS
@@ -56,16 +56,12 @@ def train_vision(options: VisionOptions) -> Metrics:
     """Make the model folder; how well its model did on the images held out."""
     recipe, out = options.settings, options.out
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
-        if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
-            raise UserError(f"the run in {out} is complete; to train for longer, start a new one in another --out")
-        require_unfinished(out)
+        require_unfinished(out, "train for longer, start a new one in another --out")
     check(recipe)
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the images are read
-    with world(choose(recipe.run.device, recipe.run.precision).device.type) as ranks:
-        compute = choose(recipe.run.device, recipe.run.precision, ranks.local_rank)
-        compute.repeatable()
+    with computing(recipe.run) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

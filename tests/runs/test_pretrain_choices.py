@@ -299,6 +299,7 @@ def test_out_of_memory_says_what_would_fit(step: int, home: Path, tmp_path: Path
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch's own
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("choice", ["muon", "rates"])
 def test_a_compiled_run_repeats_and_resumes_exactly(

@@ -52,7 +52,7 @@ def filled(model: nn.Module, seed: int = 11) -> nn.Module:
 @pytest.fixture(scope="session")
 def small_words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("words")
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "##ry", ".", "강", "##가"]) + "\n", encoding="utf-8")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "##ry", ".", "강", "##가", ""]), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text('{"strip_accents": false}')
     return wordpiece.load(folder)
 

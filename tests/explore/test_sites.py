@@ -70,9 +70,7 @@ def test_what_is_turned_is_turned_before_it_is_multiplied():
     expected = [one * math.cos(angle) - other * math.sin(angle), other * math.cos(angle) + one * math.sin(angle)]
     np.testing.assert_allclose(turned.query, expected, rtol=1e-5)
     still = Rotation(torch.ones_like(rotation.cos), torch.zeros_like(rotation.sin))
-    plain = DotProduct(
-        attention=identity(4, 2), asking=STATES, asked=STATES, mask=EVERYWHERE, rotation=still
-    )
+    plain = DotProduct(attention=identity(4, 2), asking=STATES, asked=STATES, mask=EVERYWHERE, rotation=still)
     assert plain.look(0, 1).query.tolist() == STATES[1, :2].tolist()
 
 

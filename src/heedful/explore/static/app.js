@@ -7,7 +7,8 @@ A view is a module of views/, named by its id, that exports
     open(stage)  builds the view once and returns {changed({state, ask}), close()}; `close` may be missing.
                  `changed` brings the view up to what the address says: at first, after each `put`, on Back, when the
                  server is there again and when the theme changes. It may be async. A newer call ends the older one: its
-                 `ask` then throws, which the shell overlooks. Every other error is shown above the view.
+                 `ask` then throws, which the shell overlooks. Every other error is shown above the view. An element that
+                 is made anew keeps the focus if it has the same `data-focus`.
 
     stage.root             where the view's elements go
     stage.model            the chosen model, as GET /explore/models tells it
@@ -96,7 +97,11 @@ async function bringUp(state) {
   const trouble = page.querySelector(".trouble");
   mine.root.setAttribute("aria-busy", "true");
   try {
+    const focused = document.activeElement?.dataset.focus;
     await mine.stage.changed?.({ state, ask });
+    if (focused && !document.activeElement?.dataset.focus) {
+      mine.root.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+    }
     trouble.replaceChildren();
   } catch (error) {
     if (controller.signal.aborted || shown !== mine) return;

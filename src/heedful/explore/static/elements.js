@@ -36,21 +36,21 @@ export function segments(label, options, chosen, pick) {
     "div",
     { class: "segments", role: "group", aria: { label } },
     options.map(([value, words]) =>
-      h("button", { type: "button", aria: { pressed: String(value === chosen) }, data: { value },
+      h("button", { type: "button", aria: { pressed: String(value === chosen) }, data: { value, focus: `${label}:${value}` },
                     onclick: () => pick(value) }, words)),
   );
 }
 
 /** A choice of one among many, with its label. */
 export function chooser(label, options, chosen, pick) {
-  const select = h("select", { onchange: () => pick(select.value) },
+  const select = h("select", { data: { focus: label }, onchange: () => pick(select.value) },
     options.map(([value, words]) => h("option", { value, selected: String(value) === String(chosen) }, words)));
   return h("label", { class: "field" }, h("span", {}, label), select);
 }
 
 /** Yes or no, with its label. */
 export function toggle(label, on, pick) {
-  const box = h("input", { type: "checkbox", checked: on, onchange: () => pick(box.checked) });
+  const box = h("input", { type: "checkbox", checked: on, data: { focus: label }, onchange: () => pick(box.checked) });
   return h("label", { class: "toggle" }, box, h("span", {}, label));
 }
 

@@ -23,7 +23,7 @@ export function isDark() {
 /** Choose a theme, and keep the choice. */
 export function wear(name) {
   keep("theme", name === "system" ? null : name);
-  document.documentElement.dataset.theme = name;
+  paintPage();
   theme.dispatchEvent(new Event("change"));
 }
 
@@ -32,5 +32,12 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-document.documentElement.dataset.theme = chosenTheme();
-dark.addEventListener("change", () => theme.dispatchEvent(new Event("change")));
+function paintPage() {
+  document.documentElement.dataset.theme = isDark() ? "dark" : "light";
+}
+
+paintPage();
+dark.addEventListener("change", () => {
+  paintPage();
+  theme.dispatchEvent(new Event("change"));
+});

@@ -25,6 +25,14 @@ export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
     second.hidden = !open;
     add.hidden = open;
     if (open) two.focus();
+    grow();
+  }
+
+  function grow() {
+    for (const area of [one, two]) {
+      area.style.height = "auto";
+      if (area.scrollHeight) area.style.height = `${area.scrollHeight + 2}px`;
+    }
   }
 
   function remove() {
@@ -34,6 +42,7 @@ export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
     submit();
   }
 
+  form.addEventListener("input", grow);
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("textarea")) submit(event);
   });
@@ -42,6 +51,7 @@ export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
     two.value = other ?? "";
     second.hidden = other === undefined;
     add.hidden = other !== undefined;
+    grow();
   };
   return form;
 }

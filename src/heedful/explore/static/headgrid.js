@@ -10,7 +10,7 @@ export function headGrid({ thumbnails, chosen, pick }) {
   const colours = sequential();
   const size = rows * columns;
   const grid = h("div", { class: "head-grid", role: "group", aria: { label: t("attention.grid") },
-                          style: { gridTemplateColumns: `auto repeat(${heads}, minmax(14px, 3.1rem))` } });
+                          style: { gridTemplateColumns: `auto repeat(${heads}, minmax(14px, ${heads > 8 ? 3.1 : heads > 4 ? 4.5 : 6.5}rem))` } });
   grid.append(h("span", { class: "corner" }), ...range(heads).map((head) => h("span", { class: "axis" }, String(head + 1))));
   for (const layer of range(layers)) {
     grid.append(h("span", { class: "axis" }, String(layer + 1)));

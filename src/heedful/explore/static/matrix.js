@@ -123,12 +123,12 @@ function measure(context, family, { rows, columns, rowNames, columnNames, width,
   context.font = `${size}px ${family}`;
   const longest = (names) => Math.min(LONGEST_NAME, Math.max(...names.map((name) => context.measureText(name).width))) + 8;
   let left = rowNames ? longest(rowNames) : 0;
-  let across = fit((width - left) / columns);
+  let across = fit((width - left) / columns, tall !== null);
   let down = tall ?? across;
   const namedRows = Boolean(rowNames) && down >= READABLE;
   if (!namedRows) {
     left = 0;
-    across = fit(width / columns);
+    across = fit(width / columns, tall !== null);
     down = tall ?? across;
   }
   const namedColumns = Boolean(columnNames) && across >= READABLE;
@@ -136,7 +136,9 @@ function measure(context, family, { rows, columns, rowNames, columnNames, width,
   return { left, top, across, down, size, namedRows, namedColumns, width: left + across * columns, height: top + down * rows };
 }
 
-function fit(cell) {
+/** The width of a cell, in whole pixels where it has to be square. */
+function fit(cell, stretched) {
+  if (stretched) return Math.min(LARGEST, cell);
   if (cell >= 2) return Math.min(LARGEST, Math.floor(cell));
   return cell >= 1 ? 1 : cell;
 }

@@ -26,6 +26,12 @@ export function extent(values) {
   return largest;
 }
 
+/** The absolute value that only one in two hundred exceeds: where colours end when a few values stand out. */
+export function spread(values) {
+  const sizes = Float32Array.from(values, Math.abs).sort();
+  return sizes[Math.floor((sizes.length - 1) * 0.995)] || extent(values);
+}
+
 /** 0.1234 -> "12.3 %". */
 export function percent(value) {
   const hundred = value * 100;
@@ -36,5 +42,6 @@ export function percent(value) {
 /** A number with a few digits after the point, and a true minus sign. */
 export function plain(value, digits = 3) {
   if (!Number.isFinite(value)) return value < 0 ? "−∞" : "∞";
-  return value.toFixed(digits).replace("-", "−");
+  const written = value.toFixed(digits);
+  return Number(written) === 0 ? written.replace("-", "") : written.replace("-", "−");
 }

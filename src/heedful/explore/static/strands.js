@@ -1,12 +1,14 @@
 /* Attention as strands between two columns of words: on the left who looks, on the right what is looked at. */
 
 import { s, walkable } from "heedful/elements.js";
+import { shownText } from "heedful/tokens.js";
 
 const ROW = 24;
 const TOP = 14;
 const MOST = 3000;
 const FAINTEST = 0.01;
 const NAME = 18;
+const FULL = 0.25;
 
 /** An SVG of weights.
 
@@ -23,16 +25,16 @@ export function strands({ weights, rows, columns, chosen, pick, width, label, de
   const svg = s("svg", { class: "strands", width, height, viewBox: `0 0 ${width} ${height}`, role: "group",
                          aria: { label } }, lines);
   const all = list(weights, rows, columns);
-  const highest = all.reduce((most, one) => Math.max(most, one.weight), 0);
+  const highest = all.reduce((most, one) => Math.max(most, one.weight), FULL);
   svg.left = rows.length * columns.length - all.length;
 
   function draw(only) {
     const seen = only === null ? all : each(weights, rows, columns, only);
-    const top = only === null ? highest : seen.reduce((most, one) => Math.max(most, one.weight), 0);
+    const top = only === null ? highest : seen.reduce((most, one) => Math.max(most, one.weight), FULL);
     lines.replaceChildren(...seen.map(({ r, c, weight }) => {
       const [y1, y2] = [TOP + (r + 0.5) * ROW, TOP + (c + 0.5) * ROW];
       const middle = (from + to) / 2;
-      const strength = top > 0 ? weight / top : 0;
+      const strength = weight / top;
       return s("path", {
         d: `M${from + 6},${y1} C${middle},${y1} ${middle},${y2} ${to - 6},${y2}`,
         class: "strand",
@@ -65,11 +67,11 @@ export function strands({ weights, rows, columns, chosen, pick, width, label, de
       },
     },
     s("rect", { x: 0, y: TOP + r * ROW + 1, width: margin, height: ROW - 2, rx: 5 }),
-    s("text", { x: from - 6, y: TOP + (r + 0.5) * ROW, "text-anchor": "end" }, short(word.text))));
+    s("text", { x: from - 6, y: TOP + (r + 0.5) * ROW, "text-anchor": "end" }, short(shownText(word)))));
   });
   columns.forEach((word, c) => {
     svg.append(s("text", { x: to + 6, y: TOP + (c + 0.5) * ROW,
-                           class: `word seen segment-${word.segment}${word.special ? " special" : ""}` }, short(word.text)));
+                           class: `word seen segment-${word.segment}${word.special ? " special" : ""}` }, short(shownText(word))));
   });
   draw(rows.some((word) => word.index === chosen) ? chosen : null);
   walkable(svg, ".looks")();

@@ -3,6 +3,7 @@
 import { diverging, paint } from "heedful/colours.js";
 import { h } from "heedful/elements.js";
 import { extent, percent, plain, row } from "heedful/numbers.js";
+import { shownText } from "heedful/tokens.js";
 import { t } from "heedful/words.js";
 
 const FEW = 48;
@@ -16,27 +17,28 @@ export function workings({ inside, change, source, pick, all, showAll }) {
   const [asked, said] = [Math.max(extent(query), extent(keys.values)), extent(values.values)];
   const lines = shownLines(weights, all);
   const hides = masked.some((seen) => !seen);
-  const empty = () => h("td", {});
-  return h("div", { class: "scroll" },
+  const between = 3 + [divided(inside), hides, other].filter(Boolean).length;
+  const wide = h("div", { class: "sideways" },
     h("table", { class: "workings" },
-      h("thead", {}, h("tr", {}, [t("head.word"), t("head.key"), "q·k", `÷ √${inside.width}`, hides && t("head.mask?"),
+      h("thead", {}, h("tr", {}, [t("head.word"), t("head.key"), scoreName(inside), divided(inside) && `÷ √${inside.width}`, hides && t("head.mask?"),
         t("head.softmax"), other && t(`head.${change}`), t("head.value")].filter(Boolean)
         .map((words) => h("th", { scope: "col" }, words)))),
       h("tbody", {},
         h("tr", { class: "asking" }, h("th", { scope: "row" }, "q"), h("td", {}, strip(query, asked)),
-          Array.from({ length: 4 + Number(hides) + Number(Boolean(other)) }, empty)),
+          blank(between)),
         lines.map((index) => h("tr", { class: index === source ? "chosen" : null, data: { source: index } },
           h("th", { scope: "row" }, h("button", { type: "button", class: "quiet", data: { saved: "", focus: `source-${index}` },
-            aria: { pressed: String(index === source) }, onclick: () => pick(index) }, tokens[index].text)),
+            aria: { pressed: String(index === source) }, onclick: () => pick(index) }, shownText(tokens[index]))),
           h("td", {}, strip(row(keys, index), asked)),
           h("td", { class: "number" }, plain(products[index])),
-          h("td", { class: "number" }, plain(scaled[index])),
+          divided(inside) && h("td", { class: "number" }, plain(scaled[index])),
           hides && h("td", { class: "number" }, masked[index] ? "" : "−∞"),
           h("td", {}, bar(weights[index], highest, "bar-fill")),
           other && h("td", {}, bar(other.weights[index], highest, "bar-fill changed")),
           h("td", {}, strip(row(values, index), said)))),
-        outcome(t("head.output"), output, said, hides, other),
-        other && outcome(t("head.outputWithout"), other.output, said, hides, other))),
+        outcome(t("head.output"), output, said, between),
+        other && outcome(t("head.outputWithout"), other.output, said, between))));
+  return h("div", {}, wide,
     lines.length < weights.length && h("p", { class: "note unsaved" },
       t("head.few", { shown: lines.length, all: weights.length }), " ",
       h("button", { type: "button", class: "quiet", onclick: showAll }, t("head.showAll"))),
@@ -50,9 +52,12 @@ function shownLines(weights, all) {
   return lines.sort((a, b) => weights[b] - weights[a]).slice(0, FEW).sort((a, b) => a - b);
 }
 
-function outcome(label, vector, highest, hides, other) {
-  return h("tr", { class: "outcome" }, h("th", { scope: "row" }, label),
-    Array.from({ length: 4 + Number(hides) + Number(Boolean(other)) }, () => h("td", {})), h("td", {}, strip(vector, highest)));
+function outcome(label, vector, highest, between) {
+  return h("tr", { class: "outcome" }, h("th", { scope: "row" }, label), blank(between), h("td", {}, strip(vector, highest)));
+}
+
+function blank(count) {
+  return Array.from({ length: count }, () => h("td", {}));
 }
 
 /** A vector as a row of coloured cells. */
@@ -69,6 +74,16 @@ function bar(weight, highest, className) {
     h("span", { class: "bar-number" }, plain(weight)));
 }
 
+/** How a query and a key are compared: by their product, or as a recurrent model does. */
+function scoreName({ score }) {
+  return score === undefined || score === null ? "q·k" : score;
+}
+
+/** Whether scores are divided by √d: always, but for the other scores of recurrent models. */
+function divided({ score }) {
+  return score === undefined || score === null || score === "scaled";
+}
+
 /** How far the output moves, against its own length. */
 function distance(output, changed) {
   const length = (vector) => Math.sqrt(vector.reduce((sum, value) => sum + value * value, 0));
@@ -83,15 +98,16 @@ export function formula({ inside, source, change }) {
   const rest = width > TERMS ? " + …" : "";
   const sum = scaled.reduce((total, score, i) => total + (masked[i] ? Math.exp(score - scaled[source]) : 0), 0);
   const first = (vector) => `[${Array.from(vector.slice(0, TERMS), (one) => plain(one, 2)).join(", ")}${width > TERMS ? ", …" : ""}]`;
+  const multiplied = !["concat", "location"].includes(inside.score);
   const lines = [
-    ["q·k", `${terms.join(" + ")}${rest} = ${plain(products[source])}`],
-    [`÷ √${width}`, `${plain(products[source])} ÷ ${plain(Math.sqrt(width))} = ${plain(scaled[source])}`],
+    [scoreName(inside), multiplied ? `${terms.join(" + ")}${rest} = ${plain(products[source])}` : plain(products[source])],
+    divided(inside) && [`÷ √${width}`, `${plain(products[source])} ÷ ${plain(Math.sqrt(width))} = ${plain(scaled[source])}`],
     [t("head.softmax"), masked[source]
       ? `exp(${plain(scaled[source])}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${plain(weights[source])}`
       : `exp(−∞) = 0`],
     ["× v", `${plain(weights[source])} × ${first(value)} = ${first(Array.from(value, (one) => one * weights[source]))}`],
     [t("head.sum"), `Σ = ${first(output)}`],
-  ];
+  ].filter(Boolean);
   if (change !== null) lines.push([t(`head.${change}`), `${plain(inside.without[change].weights[source])}`]);
   return h("dl", { class: "formula" }, lines.map(([name, words]) => [h("dt", {}, name), h("dd", {}, words)]));
 }

@@ -1,5 +1,6 @@
 /* Attention: the grid of layers and heads, and a chosen one of them as strands between words or as a matrix. */
 
+import { link } from "heedful/address.js";
 import { composer } from "heedful/composer.js";
 import { chooser, h, segments, toggle } from "heedful/elements.js";
 import { headGrid } from "heedful/headgrid.js";
@@ -7,6 +8,7 @@ import { matrix } from "heedful/matrix.js";
 import { decoded, percent } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { strands } from "heedful/strands.js";
+import { shownText } from "heedful/tokens.js";
 import { t } from "heedful/words.js";
 
 export const what = {
@@ -14,7 +16,11 @@ export const what = {
   files: ["src/heedful/nn/attention.py", "src/heedful/explore/trace.py"],
 };
 
+/** Where *it* must choose between *animal* and *street*. */
 export const SENTENCE = "The animal didn't cross the street because it was too tired.";
+
+/** What a translator opens on: of numbers, or of anything. */
+export const NUMBER = "three hundred and five";
 
 const LISTED = 10;
 const BETWEEN = { ab: [0, 1], ba: [1, 0], aa: [0, 0], bb: [1, 1] };
@@ -30,7 +36,7 @@ export function open({ root, model, put }) {
   root.append(form, stage);
 
   async function changed({ state, ask }) {
-    const text = state.text ?? SENTENCE;
+    const text = state.text ?? (translates ? NUMBER : SENTENCE);
     form.show(text, state.pair);
     const part = parts.includes(state.part) ? state.part : parts[0];
     const body = { model: model.name, text, pair: state.pair, part: part === "encoder" ? undefined : part };
@@ -39,13 +45,15 @@ export function open({ root, model, put }) {
     const place = chosenPlace(state, grid, thumbnails);
     const asked = place.head === "rollout" ? { layer: place.layer, rollout: true } : place;
     const weights = decoded((await ask("/explore/attention/matrix", { ...body, ...asked })).weights);
-    const shown = { state, grid, place, weights, part, parts, put };
-    const detail = h("div", { class: "detail" });
+    const shown = { state, grid, place, weights, part, parts, put, ...words(grid, state) };
+    shown.token = chosenToken(state, shown.rows);
+    const one = h("div", { class: "one" });
     stage.replaceChildren(
+      h("div", { class: "controls" }, controls(shown)),
       picture("heads", t("attention.heads"),
         headGrid({ thumbnails, chosen: place, pick: (layer, head) => put({ layer, head }) })),
-      detail);
-    detail.append(...inDetail(shown, detail.clientWidth));
+      one);
+    drawOne(shown, one, stage);
   }
 
   return { changed };
@@ -57,7 +65,7 @@ function chosenPlace(state, grid, thumbnails) {
   const head = ["mean", "rollout"].includes(state.head) ? state.head : whole(state.head, grid.heads);
   if (layer !== null && head !== null) return { layer, head };
   const [layers, heads, rows, columns] = thumbnails.shape;
-  const names = grid.tokens.map((token) => token.text.toLowerCase());
+  const names = grid.tokens.map((token) => plainName(token));
   const [it, ...meant] = ["it", "animal", "street"].map((word) => names.indexOf(word));
   if (it < 0 || Math.min(...meant) < 0 || rows !== names.length || columns !== names.length) {
     return { layer: layer ?? layers - 1, head: head ?? 0 };
@@ -71,13 +79,12 @@ function chosenPlace(state, grid, thumbnails) {
   return { layer: layer ?? best.layer, head: head ?? best.head };
 }
 
-function inDetail({ state, grid, place, weights, part, parts, put }, room) {
-  const { rows, columns } = words(grid, state);
+/** The chosen head into its place, and beside it what the chosen word looks at. */
+function drawOne({ state, grid, place, weights, put, rows, columns, token }, frame, stage) {
   const at = (row, column) => weights.values[row * weights.shape[1] + column];
-  const token = chosenToken(state, rows);
-  const width = Math.max(280, room - 44);
+  const width = Math.max(280, frame.clientWidth - 44);
   const asMatrix = state.show === "matrix";
-  const say = (row, column) => t("attention.cell", { from: name(rowTokens(grid)[row]), to: name(grid.tokens[column] ?? {}),
+  const say = (row, column) => t("attention.cell", { from: name(rowTokens(grid)[row]), to: name(grid.tokens[column]),
                                                      weight: percent(at(row, column)) });
   const pick = (index) => put({ token: index ?? "none" });
   const body = !rows.length || !columns.length
@@ -89,13 +96,10 @@ function inDetail({ state, grid, place, weights, part, parts, put }, room) {
                  describe: (row, column) => say(rows[row].index, columns[column].index) })
       : h("div", { class: "scroll" }, strands({ weights: at, rows, columns, chosen: token, pick, width: Math.min(width, 640),
                   label: t("attention.strands"), describe: (index) => name(rowTokens(grid)[index]) }));
-  return [
-    h("div", { class: "controls" }, controls({ state, grid, place, part, parts, put })),
-    picture(asMatrix ? "matrix" : "strands", title(place), body,
-      h("p", { class: "note" }, hiddenNote(state))),
-    token === null ? null : picture("looks", t("attention.looks", { word: name(rowTokens(grid)[token]) }),
-      looks(token, at, columns)),
-  ].filter(Boolean);
+  frame.append(picture(asMatrix ? "matrix" : "strands", title(place), body, h("p", { class: "note" }, note(state, token))));
+  if (token !== null) {
+    stage.append(picture("looks", t("attention.looks", { word: name(rowTokens(grid)[token]) }), looks(token, at, columns)));
+  }
 }
 
 function title({ layer, head }) {
@@ -104,7 +108,7 @@ function title({ layer, head }) {
   return t("attention.place", { layer: layer + 1, head: head + 1 });
 }
 
-function controls({ state, grid, place, part, parts, put }) {
+function controls({ state, grid, place, part, parts, put, token }) {
   const layers = Array.from({ length: grid.layers }, (_, i) => [i, String(i + 1)]);
   const heads = [...Array.from({ length: grid.heads }, (_, i) => [i, String(i + 1)]), ["mean", t("attention.mean")],
                  ...(part === "cross" ? [] : [["rollout", t("attention.rollout")]])];
@@ -119,12 +123,14 @@ function controls({ state, grid, place, part, parts, put }) {
     grid.tokens.some((token) => token.segment === 1) &&
       segments(t("attention.between"), between, state.between ?? "", (value) => put({ between: value || undefined })),
     toggle(t("attention.special"), state.special !== "hidden", (on) => put({ special: on ? undefined : "hidden" })),
+    typeof place.head === "number" && h("a", { class: "inward", href: link("head", { ...state, ...place, token }) },
+      t("attention.inside")),
   ];
 }
 
-function hiddenNote(state) {
-  return [state.special === "hidden" && t("attention.hidden"), state.show !== "matrix" && t("attention.faint")]
-    .filter(Boolean).join(" ");
+function note(state, token) {
+  const faint = state.show !== "matrix" && token === null;
+  return [state.special === "hidden" && t("attention.hidden"), faint && t("attention.faint")].filter(Boolean).join(" ");
 }
 
 /** The words on either side that are to be seen. */
@@ -143,7 +149,7 @@ function rowTokens(grid) {
 /** The word whose strands alone are shown: that of the address, or *it*, or none. */
 function chosenToken(state, rows) {
   const index = state.token === undefined
-    ? rows.find((word) => word.text.toLowerCase() === "it")?.index
+    ? rows.find((word) => plainName(word) === "it")?.index
     : Number(state.token);
   return rows.some((word) => word.index === index) ? index : null;
 }
@@ -168,7 +174,11 @@ function looks(token, at, columns) {
 }
 
 function name(token) {
-  return token?.text ?? "";
+  return token ? shownText(token) : "";
+}
+
+function plainName(token) {
+  return token.text.toLowerCase().replace("▁", "");
 }
 
 function whole(value, count) {

@@ -5,8 +5,8 @@ import { chooser, h, segments } from "heedful/elements.js";
 import { formula, workings } from "heedful/workings.js";
 import { decoded } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
-import { tokenRow } from "heedful/tokens.js";
-import { SENTENCE } from "heedful/views/attention.js";
+import { shownText, tokenRow } from "heedful/tokens.js";
+import { NUMBER, SENTENCE } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 
 export const what = {
@@ -28,7 +28,7 @@ export function open({ root, model, put }) {
   root.append(form, stage);
 
   async function changed({ state, ask }) {
-    const text = state.text ?? SENTENCE;
+    const text = state.text ?? (translates ? NUMBER : SENTENCE);
     form.show(text, state.pair);
     const part = parts.includes(state.part) ? state.part : parts[0];
     const layers = part === "encoder" ? model.layers : (model.decoder_layers ?? model.layers);
@@ -51,17 +51,17 @@ export function open({ root, model, put }) {
         counted(t("attention.head"), model.heads, place.head, (head) => put({ head })),
         part === "encoder" && model.family !== "vit" && chooser(t("head.padding"), PADDINGS.map((one) => [one, String(one)]),
           padding, (value) => put({ padding: Number(value) || undefined, source: undefined })),
-        h("div", { class: "field" }, h("span", {}, t("head.change")),
+        changes.length > 0 && h("div", { class: "field" }, h("span", {}, t("head.change")),
           segments(t("head.change"), [["", t("head.nothing")], ...changes.map((name) => [name, t(`head.${name}`)])],
             change ?? "", (value) => put({ without: value || undefined })))),
       h("div", { class: "asker" }, h("h2", {}, t("head.asks")),
         tokenRow(answer.target_tokens ?? answer.tokens, token, (index) => put({ token: index, source: undefined }),
           t("head.asks"))),
       picture("workings", t("head.workings", { layer: place.layer + 1, head: place.head + 1,
-                                               word: (answer.target_tokens ?? answer.tokens)[token].text }),
+                                               word: shownText((answer.target_tokens ?? answer.tokens)[token]) }),
         workings({ inside, change, source, pick: (index) => put({ source: index }), all: state.all === "1",
                    showAll: () => put({ all: 1 }) })),
-      picture("formula", t("head.formula", { word: answer.tokens[source].text }), formula({ inside, source, change })));
+      picture("formula", t("head.formula", { word: shownText(answer.tokens[source]) }), formula({ inside, source, change })));
   }
 
   return { changed };
@@ -74,7 +74,7 @@ async function rowFor(state, body, ask) {
   const rows = grid.target_tokens ?? grid.tokens;
   const asked = whole(state.token, rows.length);
   if (asked !== null) return asked;
-  const it = rows.findIndex((token) => token.text.toLowerCase() === "it");
+  const it = rows.findIndex((token) => token.text.toLowerCase().replace("▁", "") === "it");
   return it >= 0 ? it : Math.max(0, rows.findIndex((token) => !token.special));
 }
 

@@ -3,7 +3,7 @@
 import { chart } from "heedful/charts.js";
 import { h } from "heedful/elements.js";
 import { matrix } from "heedful/matrix.js";
-import { decoded, plain, row } from "heedful/numbers.js";
+import { decoded, extent, plain, row, spread } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { t } from "heedful/words.js";
 
@@ -38,11 +38,13 @@ export function open({ root, model, put }) {
 
 function encodingPicture(encoding, room) {
   const [rows, columns] = encoding.shape;
+  const highest = spread(encoding.values);
+  const note = [t("positions.axes", { rows, columns }), highest < extent(encoding.values) && t("positions.ends")];
   return picture("encoding", t("positions.encoding"), matrix({
-    values: encoding.values, rows, columns, signed: true, tall: Math.max(TALL, Math.min(14, Math.floor(384 / rows))),
+    values: encoding.values, rows, columns, signed: true, highest, tall: Math.max(TALL, Math.min(14, Math.floor(384 / rows))),
     width: room - 44, label: t("positions.encoding"),
     describe: (at, number, value) => t("positions.cell", { position: at, number, value: plain(value) }),
-  }), h("p", { class: "note" }, t("positions.axes", { rows, columns })));
+  }), h("p", { class: "note" }, note.filter(Boolean).join(" ")));
 }
 
 function similarityPicture(similarity, room) {

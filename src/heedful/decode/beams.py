@@ -43,6 +43,19 @@ class Hypothesis(NamedTuple):
     """What hypotheses are compared by: the log-probability after the penalties."""
 
 
+class Turn(NamedTuple):
+    """What one step of a beam search chose from, for those who watch: the 2K best continuations, best first."""
+
+    sums: Tensor
+    """(B, 2K): the log-probability of each; minus infinity where there is none."""
+    parents: Tensor
+    """(B, 2K): the beam that each continues."""
+    tokens: Tensor
+    """(B, 2K): what each writes."""
+    staying: Tensor
+    """(B, K): which of them become the beams of the next step."""
+
+
 class Task(NamedTuple):
     """A batch of sentences to search for."""
 

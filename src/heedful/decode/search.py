@@ -10,14 +10,14 @@ only fall, so an open one with sum s ends at best with s divided by the largest 
 Shapes: B sentences, K beams, V vocabulary, S source length, T most tokens of any target.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedful.decode.beams import Beams, Hypothesis, Limits, Marks, Task, begin
+from heedful.decode.beams import Beams, Hypothesis, Limits, Marks, Task, Turn, begin
 from heedful.decode.best import best
 from heedful.decode.constraints import NEVER, block_ngrams, most_probable, only, penalise_repetition
 from heedful.decode.options import SearchOptions
@@ -38,8 +38,12 @@ def search(
     options: SearchOptions,
     device: torch.device,
     recorder: Recorder | None = None,
+    watch: Callable[[Turn], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each sentence its best hypotheses, the best first. With a recorder, the work of a step is replayed."""
+    """For each sentence its best hypotheses, the best first. With a recorder, the work of a step is replayed.
+
+    Whoever watches a beam search is told of each step; sentences that are done may have left the batch by then.
+    """
     found: list[list[Hypothesis]] = [[] for _ in task.limits]
     if not found:
         return found
@@ -47,7 +51,7 @@ def search(
     # A prefix is written whole, even where it is longer than the source would allow.
     limits = [Limits(few, max(most, len(own))) for (few, most), own in zip(task.limits, prefixes, strict=True)]
     task = task._replace(limits=limits, prefixes=prefixes)
-    if not _repeats(task, options):
+    if watch is not None or not _repeats(task, options):
         recorder = None
     longest = max(limit.most for limit in limits)
     beams = _held(begin(task, marks, options, device, longest), recorder, options)
@@ -56,7 +60,7 @@ def search(
     for length in range(longest + 1):
         scores, state, weights = steps.step(beams.state, beams.last, beams.parents, beams.coverage is not None)
         beams.state = state
-        _turn(beams, scores, weights, length, options, generator, recorder)
+        _turn(beams, scores, weights, length, options, generator, recorder, watch)
         if length == longest:
             break
         if (length + 1) % look_every == 0:
@@ -96,13 +100,14 @@ def _turn(
     options: SearchOptions,
     generator: torch.Generator | None,
     recorder: Recorder | None,
+    watch: Callable[[Turn], None] | None,
 ) -> None:
     """One step: what may be written, and what is."""
 
     def work() -> None:
         log_probs = _allowed(scores.float().log_softmax(-1), beams, length, options)
         if generator is None:
-            _choose(beams, log_probs, weights, options)
+            _choose(beams, log_probs, weights, options, watch)
         else:
             _draw(beams, log_probs, options, generator)
 
@@ -138,7 +143,13 @@ def _allowed(log_probs: Tensor, beams: Beams, length: int, options: SearchOption
     return log_probs
 
 
-def _choose(beams: Beams, log_probs: Tensor, weights: Tensor | None, options: SearchOptions) -> None:
+def _choose(
+    beams: Beams,
+    log_probs: Tensor,
+    weights: Tensor | None,
+    options: SearchOptions,
+    watch: Callable[[Turn], None] | None,
+) -> None:
     """One step of beam search: the best continuations go on, those that end are kept beside them."""
     width = options.width
     if beams.coverage is not None:
@@ -157,6 +168,8 @@ def _choose(beams: Beams, log_probs: Tensor, weights: Tensor | None, options: Se
     _finish(beams, scores.masked_fill(~ending, NEVER), sums[:, :width], _of_beams(beams.written, parents[:, :width]))
 
     order = torch.argsort(ends.to(torch.int8), dim=-1, stable=True)[:, :width]  # those that go on, best first
+    if watch is not None:
+        watch(Turn(sums, parents, tokens, order))
     parents = parents.gather(1, order)
     if beams.coverage is not None:
         beams.put(coverage=_of_beams(beams.coverage, parents))

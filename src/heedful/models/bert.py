@@ -21,7 +21,7 @@ from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import ACTIVATIONS, EncoderLayer
 from heedful.nn.layout import Layout, Packed, Padded
 from heedful.nn.norm import Norm
-from heedful.nn.positions import rotary
+from heedful.nn.positions import Rotation, rotary
 
 SIZES: dict[str, tuple[int, int, int]] = {
     "tiny": (2, 128, 2),
@@ -241,10 +241,7 @@ class Bert(nn.Module):
 
     def states(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, tuple[Tensor, ...] | None]:
         """The same without what the pooler makes of it."""
-        config = self.config
-        rotation = None
-        if config.positions == "rotary":  # once for all layers
-            rotation = rotary(layout.positions(x[..., 0]), config.dim // config.heads, config.rotary_base)
+        rotation = self.rotation(x, layout)  # once for all layers
         weights = []
         for layer in self.layers:
             x, layer_weights = layer(x, layout, explain, rotation)
@@ -252,6 +249,13 @@ class Bert(nn.Module):
         if self.final_norm is not None:
             x = self.final_norm(x)
         return x, tuple(weights) if explain else None
+
+    def rotation(self, x: Tensor, layout: Layout) -> Rotation | None:
+        """How far queries and keys of embedded tokens are turned; None where positions are added."""
+        config = self.config
+        if config.positions != "rotary":
+            return None
+        return rotary(layout.positions(x[..., 0]), config.dim // config.heads, config.rotary_base)
 
     def pool(self, hidden: Tensor, layout: Layout) -> Tensor | None:
         """One vector a sequence, (B, D); None without a pooler."""

@@ -110,6 +110,10 @@ class EncoderLayer(nn.Module):
         x = self.attention_norm.of_sum(x, self.dropout(mixed))
         return self.feed_forward_norm.of_sum(x, self.dropout(self.feed_forward(x))), weights
 
+    def reads(self, x: Tensor) -> Tensor:
+        """What the attention reads of the layer's input, for those who look into it: (B, T, D), the same."""
+        return self.attention_norm(x) if self.pre_norm else x
+
 
 class Moment(NamedTuple):
     """Where a decoder stands that writes token by token, and where the past of each of its beams lies."""
@@ -184,6 +188,16 @@ class DecoderLayer(nn.Module):
             return self.attention.mix(query[:, :, None], _seen(past, moment), moment.mask)[0].view(*beams, -1)
 
         return self._sublayers(x, masked, memory, memory_mask, explain)
+
+    def reads(self, x: Tensor) -> Tensor:
+        """What the masked self-attention reads of the layer's input: (B, T, D), the same."""
+        return self.attention_norm(x) if self.pre_norm else x
+
+    def asks(self, x: Tensor) -> Tensor:
+        """What asks the encoder's output: the layer's input with what the masked self-attention adds to it."""
+        read = self.reads(x)
+        x = x + self.attention.look_up(read, self.attention.keys(read), causal=True, explain=True)[0]
+        return self.cross_attention_norm(x) if self.pre_norm else self.attention_norm(x)
 
     def _sublayers(
         self,

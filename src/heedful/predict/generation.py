@@ -162,14 +162,24 @@ class Draft:
 
     def show(self) -> str:
         """The text as people write it, with [MASK] for what is blank."""
-        shown, close = self.pieces[0], False
-        for place, after in zip(self.blanks, self.pieces[1:], strict=True):
-            token = MASK if self.ids[place] == self.tokenizer.mask else self.tokenizer.vocabulary[self.ids[place]]
-            if close or token in CLOSING or token.startswith(CONTINUES):
-                shown = shown.rstrip()
-            shown += token.removeprefix(CONTINUES) + after
-            close = token in OPENING and after.isspace()
-        return shown
+        return joined(self.pieces, [self.tokenizer.vocabulary[self.ids[place]] for place in self.blanks])
+
+
+def joined(pieces: Sequence[str], tokens: Sequence[str]) -> str:
+    """Stretches of text with a token between each two, as people write it."""
+    shown, close = pieces[0], False
+    for token, after in zip(tokens, pieces[1:], strict=True):
+        if close or token in CLOSING or token.startswith(CONTINUES):
+            shown = shown.rstrip()
+        shown += token.removeprefix(CONTINUES) + after
+        close = token in OPENING and after.isspace()
+    return shown
+
+
+def stretches(text: str) -> list[str]:
+    """What stands around the blanks of a text; a space between those that touch, so that each is a word."""
+    first, *between = text.split(MASK)
+    return [first, *(piece or " " for piece in between[:-1]), *between[-1:]]
 
 
 def mask_predict(draft: Draft, choice: Choice, steps: int) -> Iterator[str]:
@@ -217,7 +227,7 @@ def _check(
 
 def _draft(model: BertForPretraining, tokenizer: Tokenizer, text: str, tokens: int) -> Draft:
     """The text with its blanks, or with new ones at its end."""
-    ids, pieces = with_blanks(tokenizer, text), text.split(MASK)
+    ids, pieces = with_blanks(tokenizer, text), stretches(text)
     blanks = len(pieces) - 1 or tokens
     length = len(ids) if len(pieces) > 1 else len(ids) + tokens
     longest = model.config.max_length
@@ -229,8 +239,6 @@ def _draft(model: BertForPretraining, tokenizer: Tokenizer, text: str, tokens: i
     if len(pieces) == 1:
         ids[-1:-1] = [tokenizer.mask] * tokens
         pieces = [text + " " if text and not text[-1].isspace() else text, *[" "] * (tokens - 1), ""]
-    else:  # the words of touching blanks are words of their own
-        pieces[1:-1] = [piece or " " for piece in pieces[1:-1]]
     array = np.array(ids, np.int32)
     return Draft(
         model=model, tokenizer=tokenizer, pieces=pieces, ids=array, blanks=np.flatnonzero(array == tokenizer.mask)

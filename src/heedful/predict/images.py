@@ -3,6 +3,7 @@
 Shapes: N images, H height, W width, C channels, K classes.
 """
 
+import io
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,9 @@ from heedful.errors import UserError
 from heedful.nn.pixels import RESAMPLES, Pixels
 from heedful.predict.image_engine import ImageEngine
 
-Picture = str | Path | Image.Image | np.ndarray
-"""A file's name, an image that is open, or (H, W) or (H, W, C) bytes: grey, RGB, or RGB with opacity."""
+Picture = str | Path | bytes | Image.Image | np.ndarray
+"""A file's name, the bytes of a file, an image that is open, or (H, W) or (H, W, C) bytes: grey, RGB, or RGB with
+opacity."""
 
 CHUNK, GPU_CHUNK = 64, 1024
 """Images that are decoded and classified together; more where a GPU computes."""
@@ -74,6 +76,8 @@ class ImageReader:
         try:
             if isinstance(image, str | Path):
                 return read_image(Path(image), size, channels, self.framing)
+            if isinstance(image, bytes):
+                return read_image(io.BytesIO(image), size, channels, self.framing)
             opened = picture(_channelled(image)) if isinstance(image, np.ndarray) else image
             return taken_in(opened, size, channels, self.framing)
         except Unreadable as flaw:
@@ -116,11 +120,12 @@ class ImagePredictor:
     def see(self, images: Sequence[Picture]) -> list[Seen]: ...
 
     def see(self, images: Picture | Sequence[Picture]) -> Seen | list[Seen]:
-        """The class of an image, or of each of several: files, Pillow's images, or uint8 arrays.
+        """The class of an image, or of each of several: files, their bytes, Pillow's images, or uint8 arrays.
 
         An array of (N, H, W, C) is several images, one of (H, W, C) or (H, W) a single one.
         """
-        alone = isinstance(images, str | Path | Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4)
+        single = isinstance(images, str | Path | bytes | Image.Image)
+        alone = single or (isinstance(images, np.ndarray) and images.ndim < 4)
         if not alone and not isinstance(images, Sequence | np.ndarray):
             raise UserError(f"{images!r:.60} is neither an image nor a list of them")
         examples = [ImageExample(name(one), _image(one)) for one in ([images] if alone else images)]
@@ -144,12 +149,14 @@ def name(image: Any) -> str:
     """What messages call an image."""
     if isinstance(image, Image.Image):
         return str(getattr(image, "filename", "")) or f"an image of {image.width} x {image.height}"
+    if isinstance(image, bytes):
+        return f"an image of {len(image):,} bytes"
     return f"an array of {image.dtype} {image.shape}" if isinstance(image, np.ndarray) else str(image)
 
 
 def _image(image: Any) -> Picture:
     """An image that can be read, as far as can be told without reading it."""
-    if not isinstance(image, str | Path | Image.Image | np.ndarray):
+    if not isinstance(image, Picture):
         raise UserError(f"{image!r:.60} is no image; give a file, an image of Pillow, or a uint8 array")
     if isinstance(image, str | Path):
         if not Path(image).is_file():

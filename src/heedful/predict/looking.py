@@ -4,6 +4,7 @@ Abnar and Zuidema 2020, section 3).
 Shapes: L layers, A heads, T tokens: N patches row by row, before them `[CLS]` where there is one; G patches a side.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,15 +49,18 @@ def looking(predictor: ImagePredictor, layer: int | None = None) -> tuple[TorchI
     return engine, layer or most
 
 
-def rollout(weights: np.ndarray) -> np.ndarray:
-    """How much of every token of the input is in every token of the output: (L, A, T, T) -> (T, T), rows of one.
+def rollout(weights: Iterable[np.ndarray]) -> np.ndarray:
+    """How much of every token of the input is in every token of the output: L times (A, T, T) -> (T, T), rows of one.
 
     A layer's mean over its heads, and as much of every token itself, which the residual connection keeps; the
-    layers one after the other.
+    layers one after the other, so that they need not be there at once.
     """
-    mixed = np.eye(weights.shape[-1])
-    for layer in weights.astype(np.float64).mean(1):
-        mixed = (layer + np.eye(len(layer))) / 2 @ mixed
+    mixed = None
+    for layer in weights:
+        mean = layer.astype(np.float64).mean(0)
+        kept = (mean + np.eye(len(mean))) / 2
+        mixed = kept if mixed is None else kept @ mixed
+    assert mixed is not None, "a model has layers"
     return mixed
 
 

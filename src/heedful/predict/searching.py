@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.bitext import Marks
-from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, rounded, search
+from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, Turn, rounded, search
 from heedful.decode import Marks as SearchMarks
 from heedful.errors import UserError
 from heedful.models.transformer import Transformer
@@ -90,7 +90,19 @@ class TorchSearcher:
                     found[number] = answer
         return found
 
-    def _batch(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+    def watched(self, sentence: Sentence, options: SearchOptions) -> tuple[list[Hypothesis], list[Turn]]:
+        """The same for one sentence, and what each step chose from."""
+        turns: list[Turn] = []
+        with self._resting(), _enough_memory():
+            (found,) = self._batch([sentence], options, turns.append)
+        return found, turns
+
+    def _batch(
+        self,
+        sentences: Sequence[Sentence],
+        options: SearchOptions,
+        watch: Callable[[Turn], None] | None = None,
+    ) -> list[list[Hypothesis]]:
         real = len(sentences)
         if self.recorder is not None:  # which knows a few sizes only
             sentences = [*sentences, *[sentences[-1]] * (rounded(real) - real)]
@@ -108,7 +120,7 @@ class TorchSearcher:
             [one.prefix for one in sentences],
             mask,
         )
-        found = search(steps, task, self.search_marks, options, self.device, self.recorder)[:real]
+        found = search(steps, task, self.search_marks, options, self.device, self.recorder, watch)[:real]
         if self.half:
             check_range(all(found))  # nothing ends with a score that is no number
         return found

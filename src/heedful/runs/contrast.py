@@ -9,7 +9,6 @@ Shapes: L layers, N packed tokens, D width, V vocabulary, W words.
 """
 
 import itertools
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,32 +19,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heedful.data import sources
-from heedful.data.batch import collate
-from heedful.data.inputs import Input
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.formats.word2vec import WordVectors
 from heedful.models.bert import Bert, BertForPretraining
 from heedful.predict.blanks import Candidate
 from heedful.predict.predictor import Predictor
+from heedful.predict.word_states import Read, is_word, pieces_of, places_of, plain, word_states, words_of
 from heedful.runs.nearest import Near, nearest, ranked, unit_rows
-from heedful.tasks.scoring import layout, on_device
 
 SENTENCES = 2000
 """Of a corpus: what is read to compare with."""
 TOGETHER = 64
 """Sentences that go through the model at once."""
-
-
-class Read(NamedTuple):
-    """A sentence as the model reads it."""
-
-    ids: list[int]
-    """With [CLS] and [SEP]."""
-    words: list[str]
-    """In lower case."""
-    spans: list[tuple[int, int]]
-    """Where in `ids` each word's pieces begin and end."""
 
 
 class Sense(NamedTuple):
@@ -107,14 +93,14 @@ def contrast(
     if layer is not None and not 0 <= layer <= layers:
         raise UserError(f"layer {layer} is not there; the model has {layers}, and 0 is what goes into the first")
     chosen = layers if layer is None else layer
-    pieces = _pieces(tokenizer, word)
-    read = [_read(tokenizer, sentence, model.config.max_length) for sentence in sentences]
-    places = [_places(one, word, sentence) for one, sentence in zip(read, sentences, strict=True)]
+    pieces = pieces_of(tokenizer, word)
+    read = [words_of(tokenizer, sentence, model.config.max_length) for sentence in sentences]
+    places = [places_of(one, word, sentence) for one, sentence in zip(read, sentences, strict=True)]
     if vectors is None:
-        alone = _own_nearest(model, tokenizer, pieces, count)
+        alone = own_nearest(model.bert, tokenizer, pieces, count)
     else:
         alone = nearest(vectors, [word], count=count)[0]  # first: the word may be unknown there
-    states = [_word_states(model.bert, [one]) for one in read]  # each (L + 1, W, D)
+    states = [word_states(model.bert, [one]) for one in read]  # each (L + 1, W, D)
     own = [found[:, there[0]] for found, there in zip(states, places, strict=True)]  # each (L + 1, D)
     alike = F.cosine_similarity(own[0], own[1], dim=-1)
     like: list[list[Near] | None] = [None, None]
@@ -126,7 +112,7 @@ def contrast(
         Sense(
             sentence,
             len(there),
-            _instead(model, tokenizer, one, one.spans[there[0]], word, count),
+            instead(model, tokenizer, one, one.spans[there[0]], word, count),
             _top(model, tokenizer, state[-1], word, count),
             near,
         )
@@ -213,69 +199,8 @@ def _list(found: Sequence[Near] | Sequence[Candidate]) -> str:
     )
 
 
-def _pieces(tokenizer: Tokenizer, word: str) -> list[int]:
-    encoding = tokenizer.backend.encode(word, add_special_tokens=False)
-    if (parts := len(set(encoding.word_ids))) != 1:
-        raise UserError(f"{word!r} is {parts} words to the model; give one")
-    if tokenizer.unk in encoding.ids:
-        raise UserError(f"the model's vocabulary can't spell {word!r}; choose another word, or another model")
-    return encoding.ids
-
-
-def _read(tokenizer: Tokenizer, sentence: str, longest: int | None = None) -> Read:
-    encoding = tokenizer.backend.encode(sentence, add_special_tokens=False)
-    ids = [tokenizer.cls, *encoding.ids, tokenizer.sep]
-    if longest is not None and len(ids) > longest:
-        raise UserError(
-            f"{sentence[:40]!r} has {len(ids)} tokens, of which the model reads {longest} at most; shorten it"
-        )
-    words, spans = [], []
-    for _, group in itertools.groupby(range(len(encoding.ids)), encoding.word_ids.__getitem__):
-        first, *rest = group
-        last = rest[-1] if rest else first
-        words.append(_plain(sentence[encoding.offsets[first][0] : encoding.offsets[last][1]]))
-        spans.append((first + 1, last + 2))  # after [CLS]
-    return Read(ids, words, spans)
-
-
-def _plain(word: str) -> str:
-    return unicodedata.normalize("NFC", word).lower()
-
-
-def _places(read: Read, word: str, sentence: str) -> list[int]:
-    """Which of the sentence's words it is."""
-    found = [place for place, other in enumerate(read.words) if other == _plain(word)]
-    if not found:
-        there = ", ".join(dict.fromkeys(filter(_is_word, read.words))) or "none"
-        raise UserError(f"{word!r} is not in {sentence[:60]!r}; its words are: {there[:200]}")
-    return found
-
-
 @torch.inference_mode()
-def _word_states(bert: Bert, read: Sequence[Read]) -> Tensor:
-    """(L + 1, W, D) the states of all words of some sentences, each the mean of its pieces'."""
-    bert.eval()
-    device = next(bert.parameters()).device
-    inputs = collate([Input(np.array(one.ids, np.int32), len(one.ids)) for one in read])
-    found: list[Tensor] = []
-
-    def keep(_: Any, __: Any, out: Any) -> None:
-        found.append(out[0] if isinstance(out, tuple) else out)  # a layer gives its attention too
-
-    hooks = [part.register_forward_hook(keep) for part in (bert.embeddings, *bert.layers)]
-    try:
-        last = bert(on_device(inputs.ids, device), packed=layout(inputs, device)).hidden
-    finally:
-        for hook in hooks:
-            hook.remove()
-    states = torch.stack([*found[:-1], last]).float().cpu()  # (L + 1, N, D): the last after the final norm, if any
-    starts = itertools.accumulate((len(one.ids) for one in read), initial=0)
-    spans = [(start + a, start + b) for start, one in zip(starts, read, strict=False) for a, b in one.spans]
-    return torch.stack([states[:, first:last].mean(1) for first, last in spans], 1)
-
-
-@torch.inference_mode()
-def _instead(
+def instead(
     model: BertForPretraining, tokenizer: Tokenizer, read: Read, span: tuple[int, int], word: str, count: int
 ) -> list[Candidate]:
     """What fits in the word's place: the model sees a blank there."""
@@ -300,9 +225,9 @@ def _top(model: BertForPretraining, tokenizer: Tokenizer, state: Tensor, word: s
     ]
 
 
-def _own_nearest(model: BertForPretraining, tokenizer: Tokenizer, pieces: list[int], count: int) -> list[Near]:
+def own_nearest(bert: Bert, tokenizer: Tokenizer, pieces: list[int], count: int) -> list[Near]:
     """The whole words whose rows of the token table are nearest to the mean of the pieces'."""
-    table = model.bert.embeddings.tokens.weight.detach().float().cpu().numpy()[: tokenizer.vocab_size]  # (V, D)
+    table = bert.embeddings.tokens.weight.detach().float().cpu().numpy()[: tokenizer.vocab_size]  # (V, D)
     similarities = unit_rows(table) @ unit_rows(table[pieces].mean(0, keepdims=True))[0]
     spelled = tokenizer.vocabulary[pieces[0]] if len(pieces) == 1 else ""
     without = set(np.flatnonzero(~_whole(tokenizer, spelled)).tolist())
@@ -311,18 +236,14 @@ def _own_nearest(model: BertForPretraining, tokenizer: Tokenizer, pieces: list[i
 
 def _whole(tokenizer: Tokenizer, but: str) -> np.ndarray:
     """(V,) True at the tokens that are words by themselves, but for one."""
-    words = np.array([_is_word(token) and _plain(token) != _plain(but) for token in tokenizer.vocabulary])
+    words = np.array([is_word(token) and plain(token) != plain(but) for token in tokenizer.vocabulary])
     return words & ~tokenizer.continues & ~tokenizer.special
-
-
-def _is_word(text: str) -> bool:
-    return any(character.isalpha() for character in text)
 
 
 def _others(states: Sequence[Tensor], words: Sequence[list[str]]) -> Tensor:
     """(L + 1,) the mean similarity of two different words, one of each sentence; 1 if there are none."""
     one, other = (F.normalize(found, dim=-1) for found in states)  # (L + 1, W, D)
-    different = torch.tensor([[a != b and _is_word(a) and _is_word(b) for b in words[1]] for a in words[0]])
+    different = torch.tensor([[a != b and is_word(a) and is_word(b) for b in words[1]] for a in words[0]])
     if not different.any():
         return torch.ones(len(one))
     return (one @ other.transpose(1, 2))[:, different].mean(1)
@@ -342,14 +263,14 @@ def _like(
     count: int,
 ) -> list[list[Near]]:
     """For each state (2, D) of a layer, the words of some sentences whose states are nearest, each word once."""
-    read = (_read(tokenizer, sentence) for sentence in itertools.islice(sentences, SENTENCES))
+    read = (words_of(tokenizer, sentence) for sentence in itertools.islice(sentences, SENTENCES))
     usable = (one for one in read if len(one.ids) <= model.config.max_length)
     best: list[dict[str, float]] = [{} for _ in states]
     while some := list(itertools.islice(usable, TOGETHER)):
         words = [other for one in some for other in one.words]
-        found = F.normalize(_word_states(model.bert, some)[layer], dim=-1)  # (W, D)
+        found = F.normalize(word_states(model.bert, some)[layer], dim=-1)  # (W, D)
         for known, row in zip(best, (F.normalize(states, dim=-1) @ found.T).tolist(), strict=True):
             for other, similarity in zip(words, row, strict=True):
-                if _is_word(other) and other != _plain(word):
+                if is_word(other) and other != plain(word):
                     known[other] = max(known.get(other, -1.0), similarity)
     return [ranked(list(known), np.array(list(known.values()), np.float32), set(), count) for known in best]

@@ -1,0 +1,244 @@
+/* The shell: which model and view are shown, the language, the theme, and what is said when something fails.
+
+A view is a module of views/, named by its id, that exports
+
+    what         {paper, files}: the paper and the section as text, and our files where it is computed. Its few lines of
+                 explanation are the words "ID.what" of text.*.json; its name is "ID.title".
+    open(stage)  builds the view once and returns {changed({state, ask}), close()}; `close` may be missing.
+                 `changed` brings the view up to what the address says: at first, after each `put`, on Back, when the
+                 server is there again and when the theme changes. It may be async. A newer call ends the older one: its
+                 `ask` then throws, which the shell overlooks. Every other error is shown above the view. An element that
+                 is made anew keeps the focus if it has the same `data-focus`.
+
+    stage.root             where the view's elements go
+    stage.model            the chosen model, as GET /explore/models tells it
+    stage.put(values, {replace})   put values into the address (undefined takes one out); `replace` leaves no step in
+                                   the browser's history, for what changes all the time
+    ask(path, body)        the answer to POST /explore/… ; `ask(path)` is a GET
+    state                  the values of the address, as strings: text, pair, layer, …
+
+Numbers come by `decoded` (numbers.js), words by `t` (words.js), pictures go into a `picture` (picture.js), which has
+the buttons that save it. */
+
+import { ask as question, exported, server, whenLocked } from "heedful/api.js";
+import { go, link, read } from "heedful/address.js";
+import { chooser, h, segments } from "heedful/elements.js";
+import { askForKey, showKeys } from "heedful/dialogs.js";
+import { chosenTheme, theme, THEMES, wear } from "heedful/theme.js";
+import { explanation } from "heedful/what.js";
+import { language, LANGUAGES, speak, t } from "heedful/words.js";
+
+const VIEWS = ["blanks", "attention", "head", "positions", "translation", "meaning", "images", "training"];
+const FIRST = ["attention", "translation", "images", "blanks"];
+const CARRIED = ["text", "pair", "part", "layer", "head", "token"];
+
+const page = document.getElementById("page");
+let models = [];
+let training = false;
+let shown = null;
+
+/** The view and the model that the address asks for, or those that stand for it. */
+function wanted() {
+  const start = exported?.start ?? {};
+  const { view: asked, values } = read();
+  const state = asked ? values : { ...start, view: undefined, ...values };
+  const model = models.find((one) => one.name === state.model) ?? models[0] ?? null;
+  const views = viewsOf(model);
+  const view = [asked, asked ? null : start.view, ...FIRST, ...views].find((one) => views.includes(one)) ?? null;
+  return { view, model, state: { ...state, model: model?.name } };
+}
+
+function viewsOf(model) {
+  return VIEWS.filter((view) => (view === "training" ? training : model?.views.includes(view)));
+}
+
+/** Show what the address asks for. */
+async function follow() {
+  const { view, model, state } = wanted();
+  if (!view) return refuse(t("shell.nothing"));
+  if (shown?.view !== view || shown.model !== model) await openView(view, model);
+  document.title = `${t(`${view}.title`)} · ${model?.name ?? ""} · heedful`;
+  markNavigation(view, model, state);
+  await bringUp(wanted().state); // the address may have changed while the view was fetched
+}
+
+async function openView(view, model) {
+  shown?.controller?.abort();
+  shown?.stage.close?.();
+  const root = h("div", { class: "view", data: { view } });
+  const opening = { view, model, root, controller: null, stage: {} };
+  shown = opening;
+  const module = await import(`heedful/views/${view}.js`);
+  if (shown !== opening) return;
+  page.querySelector("main").replaceChildren(
+    h("header", { class: "view-head" }, h("h1", {}, t(`${view}.title`)), h("p", { class: "lead" }, t(`${view}.lead`))),
+    explanation(view, module.what),
+    h("div", { class: "trouble", role: "alert" }),
+    root,
+  );
+  opening.stage = module.open({
+    root,
+    model,
+    put: (values, options) => put(values, options),
+  });
+}
+
+/** Let the view follow the address, and say what went wrong. */
+async function bringUp(state) {
+  const mine = shown;
+  mine.controller?.abort();
+  const controller = new AbortController();
+  mine.controller = controller;
+  const ask = async (path, body) => {
+    const answer = await question(body === undefined ? "GET" : "POST", path, body, controller.signal);
+    controller.signal.throwIfAborted();
+    return answer;
+  };
+  const trouble = page.querySelector(".trouble");
+  mine.root.setAttribute("aria-busy", "true");
+  try {
+    const focused = document.activeElement?.dataset.focus;
+    await mine.stage.changed?.({ state, ask });
+    if (focused && !document.activeElement?.dataset.focus) {
+      mine.root.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+    }
+    trouble.replaceChildren();
+  } catch (error) {
+    if (controller.signal.aborted || shown !== mine) return;
+    trouble.replaceChildren(...(error.kind === "gone" ? [] : [h("p", {}, said(error))]));
+    if (error.kind === undefined && error.status === undefined) throw error;
+  } finally {
+    if (mine.controller === controller) mine.root.removeAttribute("aria-busy");
+  }
+}
+
+function said(error) {
+  if (error.kind === "exported") return t("shell.exported");
+  if (error.status === 401) return t("shell.locked");
+  return error.message || t("shell.broken");
+}
+
+function put(values, { replace = false } = {}) {
+  const { view, state } = wanted();
+  go(view, { ...state, ...values }, replace);
+  follow();
+}
+
+function refuse(words) {
+  page.querySelector("main").replaceChildren(h("p", { class: "empty" }, words));
+}
+
+/** Head, navigation and place for the view, in the language of now. */
+function build() {
+  shown?.controller?.abort();
+  shown?.stage.close?.();
+  shown = null;
+  page.replaceChildren(
+    h("a", { class: "skip", href: "#main", onclick: skip }, t("shell.skip")),
+    h("header", { class: "bar" },
+      h("a", { class: "brand", href: "#" }, h("span", { class: "mark", aria: { hidden: "true" } }), "heedful"),
+      modelChooser(),
+      h("div", { class: "settings" }, languages(), themes(),
+        h("button", { type: "button", class: "icon", title: t("shell.keys"), aria: { label: t("shell.keys") },
+                      onclick: () => showKeys() }, "?"))),
+    h("p", { class: "banner", role: "status", aria: { live: "assertive" } }),
+    h("nav", { class: "views", aria: { label: t("shell.views") } }),
+    h("main", { id: "main", tabindex: "-1" }),
+  );
+}
+
+function modelChooser() {
+  const { model } = wanted();
+  if (models.length < 2) return h("p", { class: "model" }, model?.name ?? "");
+  const pick = (name) => {
+    const { view, state } = wanted();
+    go(view, { model: name, text: state.text, pair: state.pair });
+    follow();
+  };
+  const field = chooser(t("shell.model"), models.map((one) => [one.name, one.name]), model?.name, pick);
+  field.classList.add("model");
+  return field;
+}
+
+function languages() {
+  return segments(t("shell.language"), LANGUAGES, language(), async (code) => {
+    await speak(code, true);
+    build();
+    await follow();
+  });
+}
+
+function themes() {
+  const options = THEMES.map((name) => [name, t(`theme.${name}`)]);
+  return segments(t("shell.theme"), options, chosenTheme(), (name) => wear(name));
+}
+
+function markNavigation(view, model, state) {
+  const carried = Object.fromEntries(["model", ...CARRIED].map((key) => [key, state[key]]));
+  page.querySelector("nav.views").replaceChildren(
+    ...viewsOf(model).map((one) =>
+      h("a", { href: link(one, one === view ? state : carried), aria: { current: one === view ? "page" : null } },
+        t(`${one}.title`))));
+  const select = page.querySelector(".model select");
+  if (select) select.value = model.name;
+}
+
+function skip(event) {
+  event.preventDefault();
+  page.querySelector("main").focus();
+}
+
+/** Keys that work everywhere but where one types: numbers choose a view, / goes to the text, ? says so. */
+function onKey(event) {
+  const typing = event.target.closest("input, textarea, select, dialog");
+  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const link = page.querySelectorAll("nav.views a")[Number(event.key) - 1];
+  if (link) link.click();
+  else if (event.key === "/") page.querySelector("main textarea, main input[type=text]")?.focus();
+  else if (event.key === "?") showKeys();
+  else return;
+  event.preventDefault();
+}
+
+async function start() {
+  await speak(language());
+  build();
+  whenLocked(askForKey);
+  server.addEventListener("gone", () => banner(t("shell.gone")));
+  server.addEventListener("back", recover);
+  theme.addEventListener("change", () => {
+    page.querySelectorAll(".settings [data-value]").forEach((button) => {
+      if (THEMES.includes(button.dataset.value)) {
+        button.setAttribute("aria-pressed", String(button.dataset.value === chosenTheme()));
+      }
+    });
+    if (shown) bringUp(wanted().state);
+  });
+  window.addEventListener("popstate", () => follow());
+  document.addEventListener("keydown", onKey);
+  await load();
+}
+
+async function load() {
+  try {
+    models = await question("GET", "/explore/models");
+    training = (await question("GET", "/explore/runs").catch(() => [])).length > 0;
+    build();
+    await follow();
+  } catch (error) {
+    if (error.kind === undefined) throw error;
+    if (error.kind !== "gone") refuse(said(error));
+  }
+}
+
+async function recover() {
+  banner("");
+  if (models.length) await follow();
+  else await load();
+}
+
+function banner(words) {
+  page.querySelector(".banner").textContent = words;
+}
+
+start();

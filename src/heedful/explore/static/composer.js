@@ -1,0 +1,61 @@
+/* Where one types the sentence, and a second one if there is to be one. Knows nothing of what is done with them. */
+
+import { h } from "heedful/elements.js";
+import { t } from "heedful/words.js";
+
+/** A form with `show(text, pair)` that fills it in; `look({text, pair})` is called with what was typed.
+
+`pairLabel` and `pairAdd` are words for the second text; without them there is none. */
+export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
+  const text = field("text", t("text.sentence"));
+  const pair = field("pair", pairLabel ?? "");
+  const add = h("button", { type: "button", class: "quiet", onclick: () => unfold(true) }, pairAdd ?? "");
+  const drop = h("button", { type: "button", class: "quiet", onclick: remove }, t("text.drop"));
+  const second = h("div", { class: "second" }, pair, drop);
+  const form = h("form", { class: "composer", onsubmit: submit },
+    text, pairLabel ? [second, add] : [], h("button", { type: "submit", class: "primary" }, t("text.look")));
+  const [one, two] = [text, pair].map((part) => part.querySelector("textarea"));
+
+  function submit(event) {
+    event?.preventDefault();
+    look({ text: one.value, pair: pairLabel && !second.hidden && two.value.trim() ? two.value : undefined });
+  }
+
+  function unfold(open) {
+    second.hidden = !open;
+    add.hidden = open;
+    if (open) two.focus();
+    grow();
+  }
+
+  function grow() {
+    for (const area of [one, two]) {
+      area.style.height = "auto";
+      if (area.scrollHeight) area.style.height = `${area.scrollHeight + 2}px`;
+    }
+  }
+
+  function remove() {
+    two.value = "";
+    second.hidden = true;
+    add.hidden = false;
+    submit();
+  }
+
+  form.addEventListener("input", grow);
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("textarea")) submit(event);
+  });
+  form.show = (first, other) => {
+    one.value = first;
+    two.value = other ?? "";
+    second.hidden = other === undefined;
+    add.hidden = other !== undefined;
+    grow();
+  };
+  return form;
+}
+
+function field(name, label) {
+  return h("label", { class: "field wide" }, h("span", {}, label), h("textarea", { name, rows: 1, spellcheck: "false" }));
+}

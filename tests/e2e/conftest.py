@@ -173,6 +173,6 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def reader(browser: Any, host: Host) -> Iterator[Reader]:
-    """Somebody before the page. In the end the console must be empty, and nobody else have been asked for anything."""
+    """Somebody before the page. At the end the console must be empty, and nobody else have been asked."""
     with Reader(browser, host) as reading:
         yield reading

@@ -1,5 +1,6 @@
 """Commands that make something: a vocabulary, prepared text, a model."""
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -7,7 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional, parse
+from heedful.commands.exploring import explore
 from heedful.commands.output import say
+from heedful.commands.serving import require
 from heedful.errors import UserError
 
 R = TypeVar("R")
@@ -19,6 +22,7 @@ def demo(
     steps: Annotated[int | None, optional(metavar="N")] = None,
     seed: int = 0,
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None,
+    serve: Annotated[bool, FlagCreatePairsOff] = False,
 ) -> None:
     """Train a small BERT, a translator of numbers and a reader of digits in seven minutes, and try them.
 
@@ -30,13 +34,24 @@ def demo(
         steps: Train each model for this many steps instead of its usual number.
         seed: Everything random follows from it.
         cache: Where prepared text is kept (~/.cache/heedful by default).
+        serve: Then open the explorer, in which one sees inside what was trained.
     """
+    if serve:
+        require()  # said now, if something is missing, and not after the training
     parts = ("bert", "translation", "vision") if part == "all" else (part,)
+    made = []
     for number, one in enumerate(parts):
         if number:
             say("")
         run, folder = _demo(one, out)
         run(folder, steps=steps, seed=seed, cache=cache, say=say)
+        made.append(folder)
+    say("")
+    if serve:
+        explore(tuple(map(str, made)), runs=tuple(made))
+    else:
+        names = " ".join(shlex.quote(str(folder)) for folder in made)
+        say(f"See inside, in a browser: heedful explore {names} --runs {names}")
 
 
 def _demo(part: str, out: Path) -> tuple[Callable[..., None], Path]:

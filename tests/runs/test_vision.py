@@ -97,7 +97,7 @@ def judge_of(truth: list[int], said: list[int]) -> VisionJudge:
     images = Images.of(pixels, np.array(truth), ("x", "y", "z"))
     recipe = VisionRecipe(model=VisionModelPart(size="micro", patch_size=1))
     plain = Pixels(mean=(0.0,), std=(1.0,))
-    given = VisionMaterial(recipe=recipe, train=images, heldout=images, read_as=plain, digest="")
+    given = VisionMaterial(recipe=recipe, train=images, heldout=images, read_as=plain, digest="", trained_on="")
     return VisionJudge(Told(build(given).config, images.classes), given, CPU)
 
 

@@ -19,7 +19,7 @@ from heedful.models.heads import BertForTask
 from heedful.runs import dataset
 from heedful.runs.device import Compute
 from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, check, read_recipe
-from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.judge import Judge
 from heedful.runs.material import Material, gather
 from heedful.runs.start import build, optimizer_for, unscale
@@ -47,8 +47,6 @@ from heedful.train.distributed import World, restarts
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
-
-RESULT_FILE = "evaluation.json"
 
 
 def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:

@@ -21,7 +21,7 @@ from heedful.models import rnn, transformer
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.runs.device import Compute
-from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.training import (
     computing,
     goes_on,
@@ -60,7 +60,6 @@ from heedful.train.optim import adamw
 from heedful.train.replay_pairs import PairReplay
 from heedful.train.schedule import seconds
 
-RESULT_FILE = "evaluation.json"
 POSITIONS = {"transformer": 1024, "rnn": 512}
 """Of a new model, unless it learns from longer sentences."""
 

@@ -17,7 +17,7 @@ from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
 from heedful.runs.corpus import default_cache
 from heedful.runs.device import Compute
-from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.training import (
     computing,
     goes_on,
@@ -48,7 +48,6 @@ from heedful.train.optim import OPTIMIZERS
 from heedful.train.replay_images import ImageReplay
 from heedful.train.schedule import seconds
 
-RESULT_FILE = "evaluation.json"
 EPS = 1e-8
 
 
@@ -204,6 +203,7 @@ def _save(judge: VisionJudge, out: Path) -> None:
         "metric": METRIC,
         "step": judge.best_step,
         "examples": len(judge.material.heldout),
+        "trained_on": judge.material.trained_on,
         "scores": {name: score for name, score in found.scores.items() if name != "loss"},
         "classes": [one._asdict() for one in found.classes],
     }

@@ -12,6 +12,7 @@ from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
+from heedful.runs.word_options import WordVectorsPart
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Shell
@@ -77,6 +78,14 @@ def test_a_resumed_run_keeps_its_options_and_says_when_it_is_done(shell: "Shell"
     shell.goes_on("train-vectors", "--resume", "--out", out, "--cache", cache)
     assert (out / "vectors.txt").read_text(encoding="utf-8").startswith("11 11\n")
     assert "already holds word vectors" in shell.fails("train-vectors", "--resume", "--out", out)
+
+
+def test_the_help_says_what_the_rate_is_and_what_it_means(shell: "Shell"):
+    said = " ".join(shell.goes_on("train-vectors", "--help").replace("│", " ").split())
+    meaning = said.partition("--lr FLOAT ")[2].partition(" (default: ")
+    assert meaning[0].startswith("Learning rate at the start: how far a step moves the vectors. It falls ")
+    assert meaning[2].startswith(f"{WordVectorsPart().lr})")
+    assert f" {WordVectorsPart().lr} is that of the original word2vec and of gensim; higher " in meaning[0]
 
 
 def test_standard_input_is_read(shell: "Shell", text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,6 +1,7 @@
 """Words as a user gives the commands: vectors, their neighbours, a word in two sentences, and what goes wrong."""
 
 import json
+import re
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -137,6 +138,10 @@ def test_mistakes_end_in_one_line(shell: "Shell", text: Path, vectors: Path, ber
     assert "gone.txt does not exist" in shell.fails("train-vectors", "gone.txt", "--out", out)
     assert "exclude each other" in shell.fails("train-vectors", text, "--out", out, "--epochs", "2", "--budget", "1m")
     assert "dim 0 must be at least 1" in shell.fails("train-vectors", text, "--out", out, "--dim", "0")
+    large = shell.fails("train-vectors", text, "--out", out, "--dim", "9" * 400, "--cache", tmp_path / "cache")
+    assert re.search(
+        r"9 are too large for the [\d.,]+ GiB of (GPU )?memory that can be had; try --dim \d+ or less", large
+    )
     assert "did you mean --window?" in shell.fails("train-vectors", text, "--out", out, "--windov", "3")
     assert "'soon' is not a duration" in shell.fails("train-vectors", text, "--out", out, "--budget", "soon")
     few = shell.fails("train-vectors", text, "--out", out, "--min-count", "99999", "--cache", tmp_path / "cache")

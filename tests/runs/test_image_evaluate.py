@@ -1,6 +1,9 @@
 import json
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ from PIL import Image
 
 import heedful
 from heedful.config import to_toml
+from heedful.data import pixel_arrays
 from heedful.data.image_sources import find
 from heedful.data.image_store import content, digits_part
 from heedful.data.images import Images, split
@@ -15,6 +19,7 @@ from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict import ImagePredictor
+from heedful.predict.image_engine import TorchImageEngine
 from heedful.runs import image_evaluate as run
 from heedful.runs.vision_options import ImagesPart, VisionRecipe, VisionRun
 
@@ -97,6 +102,44 @@ def test_arrays_of_another_size(predictor: ImagePredictor, tmp_path: Path, first
     numbers = np.array([2, 0, 1, 2, 0])  # of the model's classes, where the array has no names
     np.savez(tmp_path / "numbers.npz", x=images, y=numbers)
     assert run.evaluate(predictor, str(tmp_path / "numbers.npz")).report.scores["accuracy"] == 1.0
+
+
+def test_the_same_where_the_next_are_read_meanwhile(
+    predictor: ImagePredictor, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (album / "red" / "2.png").write_bytes(b"none")
+    order = ["blue", "red", "green", "red", "red"]
+    images = np.stack([np.full((7, 11, 3), COLOURS[name], np.uint8) for name in order])
+    np.savez(tmp_path / "few.npz", x=images, y=np.array(["blue", "red", "red", "blue", "green"]))
+    names = [str(album), str(tmp_path / "few.npz")]
+    alone = [run.evaluate(predictor, name, skip_bad=True) for name in names]
+    monkeypatch.setattr(pixel_arrays, "_PIECE", 2 * 12 * 12 * 3)
+    pieces, real = [threading.Event() for _ in range(3)], run.pixel_pieces
+
+    def noted(*given: Any) -> Iterator[np.ndarray]:
+        for piece, pixels in zip(pieces, real(*given), strict=True):
+            piece.set()
+            yield pixels
+
+    class Waiting(TorchImageEngine):
+        """Computes as on a GPU; of the array, nothing before its second piece is there."""
+
+        on_gpu = True
+
+        def scores(self, pictures: np.ndarray) -> np.ndarray:
+            assert not pieces[0].is_set() or pieces[1].wait(20)
+            return super().scores(pictures)
+
+    monkeypatch.setattr(run, "pixel_pieces", noted)
+    monkeypatch.setattr("heedful.predict.images.GPU_CHUNK", 2)
+    assert isinstance(predictor.engine, TorchImageEngine)
+    hasty = ImagePredictor(Waiting(predictor.engine.model))
+    for name, expected in zip(names, alone, strict=True):
+        found = run.evaluate(hasty, name, skip_bad=True)
+        assert found.examples == expected.examples
+        assert [one.label for one in found.answers] == [one.label for one in expected.answers]
+        assert found.skipped == expected.skipped
+    assert pieces[2].is_set()
 
 
 def test_classes_that_the_model_does_not_know(predictor: ImagePredictor, album: Path, tmp_path: Path):

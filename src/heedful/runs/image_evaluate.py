@@ -5,7 +5,7 @@ that counts; and of what the model itself was trained on, wherever it lies now, 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,7 +123,7 @@ def _readable(predictor: ImagePredictor, part: Part) -> np.ndarray:
     """The numbers of the images that training had, where it passed over bad files: its split was of these."""
     if isinstance(part.images, StoredArray):
         return np.arange(len(part.labels))
-    reader, size = predictor.reader(), predictor.chunk
+    reader, size = predictor.reader(), predictor.pace.chunk
     read = [
         not isinstance(one, Flaw)
         for start in range(0, len(part.images), size)
@@ -134,27 +134,33 @@ def _readable(predictor: ImagePredictor, part: Part) -> np.ndarray:
 
 def _seen(predictor: ImagePredictor, part: Part, rows: np.ndarray | None) -> Iterator[tuple[str, Seen | Flaw]]:
     """What the model takes each image for, or each of some rows, in order; and where the image is."""
-    reader = predictor.reader()
+    reader, (chunk, ahead) = predictor.reader(), predictor.pace
     if isinstance(part.images, StoredArray):
-        yield from _in_array(predictor, reader, part.images, rows)
-        return
-    files = part.images if rows is None else [part.images[row] for row in rows]
-    items = (ImageExample(str(file), file) for file in files)
-    for one in answers(reader, items, predictor.chunk):
+        found = answers(_Fitted(reader), _in_array(reader, part.images, rows), chunk, ahead=ahead)
+    else:
+        files = part.images if rows is None else [part.images[row] for row in rows]
+        found = answers(reader, (ImageExample(str(file), file) for file in files), chunk, ahead=ahead)
+    for one in found:
         yield (one.where, one) if isinstance(one, Flaw) else (one[0].where, one[1])
 
 
-def _in_array(
-    predictor: ImagePredictor, reader: ImageReader, stored: StoredArray, rows: np.ndarray | None
-) -> Iterator[tuple[str, Seen]]:
-    first, engine = 0, predictor.engine
+class _Fitted:
+    """Classifies arrays that have the model's size already; see `predict/reading.py`."""
+
+    def __init__(self, reader: ImageReader) -> None:
+        self.answer = reader.answer
+
+    def prepare(self, examples: Sequence[ImageExample]) -> list[np.ndarray | Flaw]:
+        return [np.asarray(one.image) for one in examples]
+
+
+def _in_array(reader: ImageReader, stored: StoredArray, rows: np.ndarray | None) -> Iterator[ImageExample]:
+    """The images of an array, or some of its rows, brought to the model's size a few at a time."""
+    first, engine = 0, reader.engine
     for pixels in pixel_pieces(stored, engine.image_size, engine.channels, reader.framing):
         numbers = np.arange(first, first + len(pixels))
-        numbers = numbers if rows is None else np.intersect1d(numbers, rows)
-        for start in range(0, len(numbers), predictor.chunk):
-            taken = numbers[start : start + predictor.chunk]
-            for number, one in zip(taken, reader.answer(list(pixels[taken - first])), strict=True):
-                yield f"{stored.where}[{number}]", one
+        for number in numbers if rows is None else np.intersect1d(numbers, rows):
+            yield ImageExample(f"{stored.where}[{number}]", pixels[number - first])
         first += len(pixels)
 
 

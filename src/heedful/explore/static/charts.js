@@ -19,7 +19,8 @@ function plotly() {
   return fetched;
 }
 
-/** Draw traces into an element, in the colours of the page. Axes are {x: title, y: title}. */
+/** Draw traces into an element, in the colours of the page. Axes are {x: title, y: title}, `log` where y is logarithmic, and
+`format` for the numbers of y. */
 export async function chart(element, traces, axes, layout = {}) {
   const drawn = await plotly();
   const axis = (title) => ({ title: { text: title }, gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true });
@@ -36,7 +37,7 @@ export async function chart(element, traces, axes, layout = {}) {
     hovermode: "x unified",
     hoverlabel: { bgcolor: colour("surface"), font: { color: colour("ink") } },
     xaxis: axis(axes.x),
-    yaxis: axis(axes.y),
+    yaxis: { ...axis(axes.y), ...(axes.log && { type: "log" }), ...(axes.format && { tickformat: axes.format }) },
     ...layout,
   }, { displayModeBar: false, responsive: true });
 }

@@ -1,9 +1,12 @@
-/* Weights of patches over the picture they are of: what is looked at shows, the rest lies under a veil. */
+/* Weights of patches over the picture they are of: what is looked at glows, the rest is dimmed. The same in both themes,
+since it lies on a picture and not on the page. */
 
 import { h, s } from "heedful/elements.js";
 import { percent } from "heedful/numbers.js";
 
-const VEIL = 0.86;
+const GLOW = [255, 150, 40];
+const DIM = 0.5;
+const BRIGHT = 0.62;
 
 /** An element with the picture `image` (a data URI) and weights (rows x columns), with a cursor that reads them out. */
 export function patches({ image, weights, grid: [rows, columns], width, label, describe }) {
@@ -12,11 +15,12 @@ export function patches({ image, weights, grid: [rows, columns], width, label, d
   const [wide, tall] = [cell * columns, cell * rows];
   const cells = Array.from(weights, (weight, i) => s("rect", {
     class: "patch", x: (i % columns) * cell, y: Math.floor(i / columns) * cell, width: cell, height: cell,
-    "fill-opacity": (VEIL * (1 - weight / high)).toFixed(3), data: { row: Math.floor(i / columns), column: i % columns, weight },
+    fill: `rgb(${GLOW.map((part) => Math.round((part * weight) / high)).join(" ")})`,
+    "fill-opacity": (DIM + ((BRIGHT - DIM) * weight) / high).toFixed(3), data: { row: Math.floor(i / columns), column: i % columns, weight },
     onpointerenter: () => move(i),
   }));
   const mark = s("rect", { class: "patch-mark", width: cell, height: cell, visibility: "hidden" });
-  const svg = s("svg", { class: "patches", width: wide, height: tall, viewBox: `0 0 ${wide} ${tall}`, role: "img", tabindex: "0",
+  const svg = s("svg", { class: "patches", width: wide, height: tall, viewBox: `0 0 ${wide} ${tall}`, role: "img", tabindex: "0", "shape-rendering": "crispEdges",
                          aria: { label }, onpointerleave: () => move(null), onkeydown: onKey },
     s("image", { href: image, width: wide, height: tall, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
     cells, mark);

@@ -58,27 +58,23 @@ export function open({ root, model, put }) {
     const head = state.head === "mean" ? "mean" : (whole(state.head, heads) ?? 0);
     const [rows, columns] = answer.grid;
     const thumbnails = { shape: [layers, heads, rows, columns], values: bytes(weights.values, count) };
-    const over = h("div", { class: "over" });
-    const side = h("div", { class: "seen" },
-      picture("classes", t("images.classes"), classes(answer.classes)),
-      picture("heads", t("attention.heads"),
-        headGrid({ thumbnails, chosen: { layer, head }, pick: (l, one) => put({ layer: l, head: one }) })));
+    const title = head === "mean" ? t("attention.placeMean", { layer: layer + 1 })
+      : t("attention.place", { layer: layer + 1, head: head + 1 });
+    const [one, all] = [h("div"), h("div")];
     stage.replaceChildren(
       h("div", { class: "controls" },
         chooser(t("attention.layer"), counted(layers), layer, (value) => put({ layer: value, head })),
         chooser(t("attention.head"), [...counted(heads), ["mean", t("attention.mean")]], head,
           (value) => put({ layer, head: value }))),
-      side, over);
-    const room = { image: answer.image, grid: answer.grid, width: Math.max(160, pictureWidth(over)),
-                   describe: (r, c, weight) => t("images.patch", { row: r + 1, column: c + 1, weight }) };
-    const title = head === "mean" ? t("attention.placeMean", { layer: layer + 1 })
-      : t("attention.place", { layer: layer + 1, head: head + 1 });
-    over.append(
-      picture("patches", title, patches({ ...room, weights: chosen(weights, layer, head), label: title })),
-      picture("rollout", t("images.rollout"), patches({ ...room, weights: decoded(answer.rollout).values, label: t("images.rollout") })),
-      picture("seen", t("images.seen"), h("img", { class: "plain", src: answer.image, alt: t("images.seen"),
-        style: { width: `${Math.min(room.width, 168)}px` } }),
-        h("p", { class: "note" }, t("images.size", { side: model.image_size, rows, columns, patch: model.patch_size }))));
+      h("div", { class: "over" }, picture("patches", title, one), picture("rollout", t("images.rollout"), all)),
+      h("div", { class: "taken" },
+        picture("classes", t("images.classes"), h("div", { class: "class-bars" },
+          h("img", { class: "plain", src: answer.image, alt: t("images.seen"), title: t("images.seen") }), classes(answer.classes)),
+          h("p", { class: "note" }, t("images.size", { side: model.image_size, rows, columns, patch: model.patch_size }))),
+        picture("heads", t("attention.heads"),
+          headGrid({ thumbnails, chosen: { layer, head }, pick: (l, other) => put({ layer: l, head: other }) }))));
+    drawOver(one, answer, chosen(weights, layer, head), title);
+    drawOver(all, answer, decoded(answer.rollout).values, t("images.rollout"));
   }
 
   return { changed, close: deaf };
@@ -116,7 +112,9 @@ function classes(found) {
       h("span", { class: "bar-number" }, percent(score)))));
 }
 
-/** The room for one of the pictures over which weights lie. */
-function pictureWidth(over) {
-  return (over.clientWidth > 620 ? (over.clientWidth - 24) / 2 : over.clientWidth) - 44;
+function drawOver(frame, { image, grid }, weights, label) {
+  frame.append(
+    patches({ image, grid, weights, label, width: Math.max(160, frame.clientWidth),
+              describe: (row, column, weight) => t("images.patch", { row: row + 1, column: column + 1, weight }) }),
+    h("p", { class: "note" }, t("images.brightest", { weight: percent(Math.max(...weights)) })));
 }

@@ -1,6 +1,7 @@
 """The explorer's page as somebody reads it: a server with very small models, and a browser that looks at it."""
 
 import base64
+import io
 import json
 import re
 import socket
@@ -12,52 +13,32 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 import numpy as np
-import plotly
 import torch
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
-from fastapi.staticfiles import StaticFiles
+from fastapi import FastAPI
 from PIL import Image
 
 import heedful
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
-from heedful.explore.api import router
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
+from heedful.serve.app import build
+from heedful.serve.guard import Desk
+from heedful.serve.keys import Keys
+from heedful.serve.limits import Limits
+from heedful.serve.logs import Log
+from heedful.serve.metrics import Meters
+from heedful.serve.models import Loaded, Models
 
 STATIC = Path(heedful.__file__).parent / "explore" / "static"
-WORDS = [
-    "the",
-    "animal",
-    "didn",
-    "'",
-    "t",
-    "cross",
-    "street",
-    "because",
-    "it",
-    "was",
-    "too",
-    "tired",
-    ".",
-    "capital",
-    "of",
-    "france",
-    "is",
-    "paris",
-    "a",
-    "river",
-    "##s",
-    "old",
-]
+WORDS = "the animal didn ' t cross street because it was too tired . capital of france is paris a river ##s old"
 SENTENCE = "The animal didn't cross the street because it was too tired."
 
 
 def page_models(folder: Path) -> dict[str, Path]:
     """A BERT that fills blanks, and an encoder that turns its queries and keys."""
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n", encoding="utf-8")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS.split()]) + "\n", encoding="utf-8")
     tokenizer = wordpiece.load(folder)
     sizes = {"vocab_size": tokenizer.vocab_size, "layers": 2, "dim": 24, "heads": 3, "ffn_dim": 37}
     models: dict[str, Bert | BertForPretraining] = {
@@ -84,7 +65,11 @@ class Host:
 
     def __enter__(self) -> Self:
         config = uvicorn.Config(
-            page_app(self.models, self.key), port=self.port, log_level="error", timeout_graceful_shutdown=1
+            page_app(self.models, self.key),
+            port=self.port,
+            log_level="error",
+            lifespan="off",
+            timeout_graceful_shutdown=1,
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)
@@ -109,42 +94,14 @@ class Host:
             return json.load(response)
 
 
-def page_app(models: Mapping[str, Any], key: str | None) -> Any:
-    """The explorer and its page, as the server has them."""
-    app = FastAPI()
-    app.include_router(router(Loaded(models)))
-
-    @app.middleware("http")
-    async def locked(request: Request, proceed: Any) -> Response:
-        if (
-            key
-            and request.url.path.startswith("/explore")
-            and request.headers.get("Authorization") != f"Bearer {key}"
-        ):
-            return JSONResponse({"error": "a key is needed", "error_type": "Unauthorized"}, 401)
-        return await proceed(request)
-
-    @app.get("/health")
-    def health() -> dict[str, str]:
-        return {}
-
-    @app.get("/")
-    def page() -> FileResponse:
-        return FileResponse(STATIC / "index.html")
-
-    @app.get("/static/plotly.min.js")
-    def plotly_js() -> FileResponse:
-        return FileResponse(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
-
-    app.mount("/static", StaticFiles(directory=STATIC))
-    return app
-
-
-class Loaded(dict[str, Any]):
-    """Models by name."""
-
-    def names(self) -> list[str]:
-        return list(self)
+def page_app(models: Mapping[str, Any], key: str | None) -> FastAPI:
+    """The app of `heedful serve`, with models that are loaded already."""
+    loaded = Models()
+    for name, predictor in models.items():
+        loaded.add(Loaded(name=name, predictor=predictor, lane=None, can=frozenset()))
+    desk = Desk(loaded, Limits(), Keys([key] if key else []), Meters(), Log(file=io.StringIO()))
+    desk.ready = True
+    return build(desk)
 
 
 def numbers(packed: Mapping[str, Any]) -> np.ndarray:

@@ -43,6 +43,28 @@ def test_a_link_brings_everything_back(reader: Reader, view: str):
     assert reader.values() == {key: str(value) for key, value in {"model": "words", **values}.items()}
 
 
+def test_the_link_is_copied_whole(reader: Reader):
+    reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    reader.go()
+    reader.page.click("text=Copy link")
+    reader.page.wait_for_selector("text=Copied")
+    copied = reader.page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"{reader.host.url}/#attention?model=words"
+
+
+def test_a_model_that_shows_nothing_says_why(reader: Reader):
+    models = reader.host.ask("/explore/models")
+    models[0] |= {"views": [], "why": "an exported file does not show its inside"}
+    reader.page.route("**/explore/models", lambda route: route.fulfill(json=models))
+    reader.go()
+    assert reader.page.input_value(".model select") == "rotary", "the first that shows something"
+    reader.page.select_option(".model select", "words")
+    reader.page.wait_for_selector("main:has-text('an exported file does not show its inside')")
+    reader.page.select_option(".model select", "translator")
+    reader.page.wait_for_selector(".view[data-view=attention]")
+    reader.settle()
+
+
 def test_the_interface_in_korean(reader: Reader):
     reader.go("attention", model="words", layer=1, head=0)
     reader.page.click("[data-value=ko]")

@@ -217,6 +217,8 @@ function markNavigation(view, model, state) {
     ...viewsOf(model).map((one) =>
       h("a", { href: link(one, one === view ? state : carried), aria: { current: one === view ? "page" : null } },
         t(`${one}.title`))));
+  const current = page.querySelector("nav.views [aria-current]");
+  if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft - 16;
   const select = page.querySelector(".model select");
   if (select) select.value = model.name;
 }

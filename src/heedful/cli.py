@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from heedful.arguments import deferred, parse
-from heedful.commands import asking, evaluating, folders, making, seeing, translating, words
+from heedful.commands import asking, evaluating, exploring, folders, making, seeing, serving, translating, words
 from heedful.commands.output import say, warn
 from heedful.errors import Interrupted, UserError
 
@@ -34,6 +34,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
         asking.embed,
         asking.search,
         asking.generate,
+        serving.serve,
+        exploring.explore,
         words.train_vectors,
         words.nearest,
         words.contrast,

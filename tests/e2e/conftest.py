@@ -1,16 +1,20 @@
-"""How commands are given in these tests: in this process, or each in one of its own that may be killed."""
+"""How commands are given in these tests: in this process, or each in one of its own that may be killed; and how the
+explorer's page is read, in a real browser."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from heedful import predict
 from heedful.cli import main
+from tests.e2e.browsing import Host, Reader, page_models
 
 SCRIPT = """
 import json, os, pathlib, signal, sys
@@ -129,3 +133,46 @@ class Shell:
 def shell(tmp_path: Path, capsys: pytest.CaptureFixture) -> Shell:
     """Gives commands in this process."""
     return Shell(tmp_path, capsys)
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NO_CHROMIUM = "no Chromium to read the page with; install it (apt install chromium)"
+QUIET = ("no-sandbox", "disable-gpu", "disable-background-networking", "disable-component-update", "disable-sync")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for all tests that had no browser."""
+    skipped = [one for one in terminalreporter.stats.get("skipped", []) if NO_CHROMIUM in str(one.longrepr)]
+    if skipped:
+        terminalreporter.write_line(f"{len(skipped)} tests of the explorer's page were skipped: {NO_CHROMIUM}")
+
+
+@pytest.fixture(scope="session")
+def host(
+    tmp_path_factory: pytest.TempPathFactory, translator: Callable[[str], Path], colours: Path
+) -> Iterator[Host]:
+    """The server that the page talks to, with very small models."""
+    folders = page_models(tmp_path_factory.mktemp("page"))
+    folders |= {"translator": translator("other"), "recurrent": translator("rnn"), "colours": colours}
+    with Host({name: predict.load(folder, "cpu") for name, folder in folders.items()}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium. Not for the whole session: while it is there, no other test could run an event loop."""
+    if CHROMIUM is None:
+        pytest.skip(NO_CHROMIUM)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=[f"--{flag}" for flag in QUIET])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def reader(browser: Any, host: Host) -> Iterator[Reader]:
+    """Somebody before the page. At the end the console must be empty, and nobody else have been asked."""
+    with Reader(browser, host) as reading:
+        yield reading

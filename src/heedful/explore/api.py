@@ -13,6 +13,7 @@ from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from heedful.errors import UserError
 from heedful.explore import requests
@@ -119,6 +120,8 @@ class ExplorerRoute(APIRoute):
                 return await handle(request)
             except RequestValidationError as error:
                 return refusal(422, "; ".join(_mistakes(error)))
+            except HTTPException:  # FastAPI's, of a body that it can't take apart
+                return refusal(400, "the body is no JSON that can be read; send an object in UTF-8")
             except NotThere as error:
                 return refusal(404, str(error))
             except TooLong as error:
@@ -148,7 +151,18 @@ def _checked(body: BaseModel) -> dict[str, Any]:
     fields = body.model_dump()
     for name, value in fields.items():
         texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        if any(map(_unwritable, texts)):
+            raise UserError(f"{name} has half of a character in it (a lone surrogate); send whole ones")
         most = IMAGE_CHARACTERS if name == "image" else CHARACTERS
         if (total := sum(map(len, texts))) > most:
             raise TooLong(f"{name} has {total:,} characters, more than the {most:,} that are looked at; shorten it")
     return fields
+
+
+def _unwritable(text: str) -> bool:
+    """Whether a text can't be written as UTF-8, and so is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -3,8 +3,8 @@
 The last traces are kept, so that a click from head to head does not run the model again.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -38,6 +38,21 @@ class Models(Protocol):
     def get(self, name: str) -> Any:
         """What `heedful.load` gave."""
         ...
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Models that one process has opened for itself."""
+
+    models: Mapping[str, Any]
+
+    def names(self) -> Sequence[str]:
+        """All of them."""
+        return list(self.models)
+
+    def get(self, name: str) -> Any:
+        """What `heedful.load` gave."""
+        return self.models[name]
 
 
 class Explorer:

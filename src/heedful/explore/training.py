@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from heedful.errors import UserError
 from heedful.explore.refusals import NotThere
 from heedful.formats.word2vec import FILE as VECTORS
 from heedful.train.log import FILE
@@ -65,6 +66,13 @@ class Runs:
             known = ", ".join(self._folders) or "none"
             raise NotThere(f"there is no run {name!r}; there are: {known}")
         return self._folders[name]
+
+
+def run_folder(folder: Path) -> Path:
+    """A folder that a user names; an error if there is none."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not the folder of a run: there is no such folder")
+    return folder
 
 
 def named(folders: Sequence[Path]) -> dict[str, Path]:

@@ -51,6 +51,10 @@ class Engine(Protocol):
         """One vector an input, (inputs, D): the state of `[CLS]`, or the mean of all states."""
         ...
 
+    def states(self, inputs: Sequence[Input]) -> list[np.ndarray]:
+        """The last state of every token, (T, D) an input."""
+        ...
+
 
 class TorchEngine:
     """A torch module, put at rest (no dropout), where its weights are.
@@ -103,6 +107,20 @@ class TorchEngine:
         for batch in self._each(inputs, run):
             vectors[batch.chosen] = batch.found()
         return vectors
+
+    def states(self, inputs: Sequence[Input]) -> list[np.ndarray]:
+        """The last state of every token, (T, D) an input."""
+        model = self._reads
+        encoder: Bert = model if isinstance(model, Bert) else model.bert
+
+        def run(ids: Tensor, segments: Tensor | None, packed: Packed) -> Tensor:
+            return encoder(ids, segments, packed=packed).hidden
+
+        states: list[np.ndarray] = [np.empty(0)] * len(inputs)
+        for batch in self._each(inputs, run):
+            for number, each in zip(batch.chosen, np.split(batch.found(), batch.offsets[1:-1]), strict=True):
+                states[number] = each
+        return states
 
     def _each(
         self, inputs: Sequence[Input], run: Callable[[Tensor, Tensor | None, Packed], Tensor]

@@ -72,6 +72,14 @@ class OnnxEngine:
         found = self._each(inputs, [STATES], read)
         return np.array(found, np.float32).reshape(len(inputs), self.card.dim)
 
+    def states(self, inputs: Sequence[Input]) -> list[np.ndarray]:
+        """The last state of every token, (T, D) an input."""
+
+        def read(outputs: list[np.ndarray], lengths: list[int]) -> list[np.ndarray]:
+            return [states[:length] for states, length in zip(outputs[0], lengths, strict=True)]
+
+        return self._each(inputs, [STATES], read)
+
     def _each(
         self,
         inputs: Sequence[Input],

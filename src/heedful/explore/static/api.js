@@ -29,6 +29,7 @@ export class Refused extends Error {
 
 const answers = new Map();
 let gone = false;
+let beat = null;
 let askForKey = async () => null;
 let asking = null;
 
@@ -112,21 +113,28 @@ function rest(time, signal) {
   });
 }
 
+function checkSoon() {
+  clearTimeout(beat);
+  beat = setTimeout(check, BEAT_WHILE_GONE);
+}
+
 function lose() {
   if (gone) return;
   gone = true;
   server.dispatchEvent(new Event("gone"));
-  setTimeout(check, BEAT_WHILE_GONE);
+  checkSoon();
 }
 
-async function check() {
+/** See how the server is, and tell if that has changed. */
+export async function check() {
+  if (exported) return;
   let well = false;
   try {
     well = (await fetch("health", { signal: AbortSignal.timeout(BEAT), cache: "no-store" })).ok;
   } catch {
     // Still away.
   }
-  if (!well && gone) setTimeout(check, BEAT_WHILE_GONE);
+  if (!well && gone) checkSoon();
   else if (!well) lose();
   else if (gone) {
     gone = false;

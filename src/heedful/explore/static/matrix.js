@@ -24,7 +24,7 @@ export function matrix({ values, rows, columns, rowNames, columnNames, signed = 
   const high = highest ?? extent(values);
   const colours = signed ? diverging() : sequential();
   const image = paint(values, rows, columns, colours, signed ? -high : 0, high);
-  const canvas = h("canvas", { tabindex: "0", role: "img", class: "matrix", aria: { label } });
+  const canvas = h("canvas", { tabindex: "0", role: "img", class: "matrix", data: { focus: label }, aria: { label } });
   const readout = h("p", { class: "readout unsaved", aria: { live: "polite" } }, "\u00a0");
   const element = h("div", { class: "matrix-frame" }, h("div", { class: "scroll" }, canvas), readout,
     scaleBar(colours, signed ? -high : 0, high));

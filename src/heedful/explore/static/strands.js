@@ -66,7 +66,8 @@ export function strands({ weights, rows, columns, chosen, pick, width, label, de
         event.preventDefault();
       },
     },
-    s("rect", { x: 0, y: TOP + r * ROW + 1, width: margin, height: ROW - 2, rx: 5 }),
+    s("rect", { x: from - 14 - measured(shownText(word)), y: TOP + r * ROW + 1, width: measured(shownText(word)) + 16,
+                height: ROW - 2, rx: 5 }),
     s("text", { x: from - 6, y: TOP + (r + 0.5) * ROW, "text-anchor": "end" }, short(shownText(word)))));
   });
   columns.forEach((word, c) => {
@@ -92,6 +93,14 @@ function list(weights, rows, columns) {
 function each(weights, rows, columns, index) {
   const r = rows.findIndex((row) => row.index === index);
   return columns.map((column, c) => ({ r, c, weight: weights(index, column.index) })).filter((one) => one.weight >= 0.001);
+}
+
+const pen = document.createElement("canvas").getContext("2d");
+
+/** How wide a name is, as the style sheet writes it. */
+function measured(text) {
+  pen.font = `14px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(short(text)).width;
 }
 
 function short(text) {

@@ -1,0 +1,1 @@
+"""Models over HTTP. Imports need the extra `heedful[serve]`."""

@@ -1,0 +1,333 @@
+"""A model's queue and the one thread that works it off: what waits is answered together, up to so many tokens.
+
+Requests that ask for the same kind of thing share a batch, whoever sent them; the oldest decides the kind. A thread
+that is idle begins at once, so nobody waits for others to come. The event loop is never held up: it hands over
+examples and gets a future. Knows nothing of HTTP or of what is computed.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from threading import Condition, Thread
+from typing import Any, NamedTuple, Protocol
+
+from heedful.errors import UserError
+from heedful.serve.limits import Limits
+from heedful.serve.logs import Log
+from heedful.serve.metrics import Meters
+from heedful.serve.refusals import Refusal, refused
+
+LOOK = 0.5
+"""Seconds after which is looked whether a client that waits is still there."""
+CHARACTERS = 4
+"""About so many make a token, where nobody has counted yet."""
+BESIDES = 16
+"""What an input costs beside its characters, counted in characters."""
+PACE_SHARE = 0.2
+"""How much of the measured pace is that of the latest batch."""
+
+
+class Work(Protocol):
+    """One way to ask a model. What differs between requests of one key is in their examples."""
+
+    @property
+    def key(self) -> Hashable:
+        """Requests with the same key are answered together."""
+        ...
+
+    def prepare(self, examples: Sequence[Any]) -> list[Any]:
+        """What the model reads for each example, or a `Refusal`."""
+        ...
+
+    def tokens(self, prepared: Any) -> int:
+        """What one of them costs."""
+        ...
+
+    def answer(self, prepared: Sequence[Any]) -> list[Any]:
+        """What the model says of each."""
+        ...
+
+
+class Gone(Exception):  # noqa: N818 (nobody did anything wrong)
+    """The client has left."""
+
+
+class Job:
+    """What one request waits for."""
+
+    __slots__ = ("costs", "examples", "found", "future", "left", "prepared", "since", "taken", "weight", "work")
+
+    def __init__(self, work: Work, examples: Sequence[Any], weight: int, future: "asyncio.Future[list[Any]]") -> None:
+        self.work = work
+        self.examples = examples
+        self.weight = weight
+        self.future = future
+        self.since = time.perf_counter()
+        self.prepared: list[Any] | None = None
+        self.costs: list[int] = []
+        self.taken = 0
+        """How many of its inputs have gone into batches."""
+        self.left = len(examples)
+        """How many have no answer yet."""
+        self.found: list[Any] = [None] * len(examples)
+
+    @property
+    def share(self) -> float:
+        """The weight of one of its inputs."""
+        return self.weight / len(self.examples)
+
+
+class Piece(NamedTuple):
+    """Neighbouring inputs of a job that are in one batch."""
+
+    job: Job
+    first: int
+    last: int
+
+
+class Lane:
+    """A queue and its thread."""
+
+    def __init__(self, name: str, batch_tokens: int, limits: Limits, meters: Meters, log: Log) -> None:
+        self.name = name
+        self.batch_tokens = batch_tokens
+        self.limits = limits
+        self.log = log
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.waiting = 0
+        """Inputs in the queue."""
+        self.pace = 0.0
+        """Seconds that a character takes, about."""
+        self._weight = 0.0
+        self._jobs: deque[Job] = deque()
+        self._turn = Condition()
+        self._closed = False
+        self._queue, self._waited, self._tokens, self._inputs, self._computed, self._failures = (
+            meter.labels(name)
+            for meter in (
+                meters.queue,
+                meters.waited,
+                meters.tokens,
+                meters.inputs,
+                meters.computed,
+                meters.failures,
+            )
+        )
+        self._thread = Thread(target=self._run, name=f"lane-{name}", daemon=True)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to work; answers are given back in the loop."""
+        self.loop = loop
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take nothing more; what waits is still answered."""
+        with self._turn:
+            self._closed = True
+            self._turn.notify()
+
+    @property
+    def expected(self) -> float:
+        """Seconds until what waits now will be done, about."""
+        return self._weight * self.pace
+
+    async def ask(
+        self, work: Work, examples: Sequence[Any], until: float, gone: Callable[[], Awaitable[bool]]
+    ) -> list[Any]:
+        """The answer to each example, by a moment of the loop's clock; raises the first `Refusal` there is."""
+        loop = asyncio.get_running_loop()
+        job = Job(work, examples, weigh(examples), loop.create_future())
+        self._submit(job)
+        try:
+            while True:
+                await asyncio.wait((job.future,), timeout=max(0.0, min(LOOK, until - loop.time())))
+                if job.future.done():
+                    return job.future.result()
+                if loop.time() >= until:
+                    seconds = self.limits.max_seconds
+                    raise Refusal(
+                        503,
+                        f"the answer took longer than the {seconds:g} seconds that a request may take (max-seconds); "
+                        "ask for less at once, or try again later",
+                        wait=self.expected,
+                        limit="max-seconds",
+                    )
+                if await gone():
+                    raise Gone
+        finally:
+            if not job.future.done():
+                self._drop(job)
+
+    def _submit(self, job: Job) -> None:
+        with self._turn:
+            if self._closed:
+                raise Refusal(503, "the server is about to stop; try again later", wait=5)
+            count = len(job.examples)
+            if self.waiting + count > self.limits.max_queue:
+                raise Refusal(
+                    429,
+                    f"{self.waiting} inputs wait for {self.name}, and {self.limits.max_queue} may (max-queue); "
+                    "try again later",
+                    wait=self.expected,
+                    limit="max-queue",
+                )
+            if self.expected > self.limits.max_seconds:
+                raise Refusal(
+                    429,
+                    f"what waits for {self.name} takes longer than the {self.limits.max_seconds:g} seconds that a "
+                    "request may take (max-seconds); try again later",
+                    wait=self.expected - self.limits.max_seconds / 2,
+                    limit="max-seconds",
+                )
+            self._jobs.append(job)
+            self._count(count, job.weight)
+            self._turn.notify()
+
+    def _drop(self, job: Job) -> None:
+        """Forget what nobody waits for any more."""
+        with self._turn:
+            if job in self._jobs:
+                self._jobs.remove(job)
+                self._count(job.taken - len(job.examples), -job.share * (len(job.examples) - job.taken))
+
+    def _count(self, inputs: int, weight: float) -> None:
+        self.waiting += inputs
+        self._weight = max(0.0, self._weight + weight) if self.waiting else 0.0
+        self._queue.set(self.waiting)
+
+    def _run(self) -> None:
+        while self._wait():
+            fresh = self._fresh()
+            if fresh:
+                self._prepare(fresh)
+            if pieces := self._take():
+                self._answer(pieces)
+
+    def _wait(self) -> bool:
+        """Until there is something to do; whether there will be."""
+        with self._turn:
+            while not self._jobs and not self._closed:
+                self._turn.wait()
+            return bool(self._jobs)
+
+    def _fresh(self) -> list[Job]:
+        """Those of the oldest kind that must be prepared before a batch can be filled."""
+        fresh: list[Job] = []
+        with self._turn:
+            if not self._jobs:
+                return fresh
+            key, tokens = self._jobs[0].work.key, 0
+            for job in self._jobs:
+                if job.work.key != key:
+                    continue
+                if job.prepared is None:
+                    fresh.append(job)
+                    tokens += job.weight // CHARACTERS
+                else:
+                    tokens += sum(job.costs[job.taken :])
+                if tokens >= self.batch_tokens:
+                    break
+        return fresh
+
+    def _prepare(self, jobs: list[Job]) -> None:
+        work, examples = jobs[0].work, [one for job in jobs for one in job.examples]
+        prepared = iter(self._careful(work.prepare, examples))
+        refusals: list[tuple[Job, Refusal]] = []
+        for job in jobs:
+            ready = [next(prepared) for _ in job.examples]
+            wrong = next((one for one in ready if isinstance(one, Refusal)), None)
+            if wrong is not None:
+                refusals.append((job, wrong))
+                self._drop(job)
+            else:
+                job.costs = [work.tokens(one) for one in ready]
+                job.prepared = ready
+        if refusals:
+            self._deliver([job for job, _ in refusals], [wrong for _, wrong in refusals])
+
+    def _take(self) -> list[Piece]:
+        """The next batch: the oldest inputs of the oldest kind."""
+        pieces: list[Piece] = []
+        with self._turn:
+            if not self._jobs:
+                return pieces
+            key, room = self._jobs[0].work.key, self.batch_tokens
+            for job in self._jobs:
+                if job.prepared is None or job.work.key != key:
+                    continue
+                first = last = job.taken
+                while last < len(job.costs) and (job.costs[last] <= room or not (pieces or last > first)):
+                    room -= job.costs[last]
+                    last += 1
+                if last > first:
+                    pieces.append(Piece(job, first, last))
+                if last < len(job.costs):
+                    break
+            for job, first, last in pieces:
+                job.taken = last
+                if last == len(job.costs):
+                    self._jobs.remove(job)
+                self._count(first - last, -job.share * (last - first))
+        return pieces
+
+    def _answer(self, pieces: list[Piece]) -> None:
+        work, begun = pieces[0].job.work, time.perf_counter()
+        units = [one for job, first, last in pieces for one in (job.prepared or [])[first:last]]
+        found = iter(self._careful(work.answer, units))
+        took = time.perf_counter() - begun
+        done: list[Job] = []
+        weight = tokens = 0.0
+        for job, first, last in pieces:
+            job.found[first:last] = [next(found) for _ in range(first, last)]
+            job.left -= last - first
+            weight += job.share * (last - first)
+            tokens += sum(job.costs[first:last])
+            if first == 0:
+                self._waited.observe(begun - job.since)
+            if not job.left:
+                done.append(job)
+        pace = took / max(weight, 1.0)
+        self.pace = pace if not self.pace else (1 - PACE_SHARE) * self.pace + PACE_SHARE * pace
+        self._tokens.observe(tokens)
+        self._inputs.observe(len(units))
+        self._computed.observe(took)
+        self._deliver(done, [next((one for one in job.found if isinstance(one, Refusal)), job.found) for job in done])
+
+    def _careful(self, ask: Callable[[Sequence[Any]], list[Any]], items: Sequence[Any]) -> list[Any]:
+        """What is found for each item. If that fails, each is tried alone, so that one harms no other."""
+        try:
+            found = ask(items)
+            assert len(found) == len(items), "a model must answer everything"
+            return found
+        except Exception as error:  # whatever it is, the thread must live on
+            if len(items) > 1:
+                return [self._careful(ask, [item])[0] for item in items]
+            if isinstance(error, UserError):
+                return [refused(error)]
+            if isinstance(error, Refusal):
+                return [error]
+            self._failures.inc()
+            self.log.failure("failure", error, model=self.name)
+            return [Refusal(424, f"{self.name} failed on this input ({type(error).__name__}); it may be too large")]
+
+    def _deliver(self, jobs: list[Job], answers: Sequence[list[Any] | Refusal]) -> None:
+        """Wake those who wait, all at once."""
+        assert self.loop is not None
+
+        def wake() -> None:
+            for job, answer in zip(jobs, answers, strict=True):
+                if job.future.done():
+                    continue
+                if isinstance(answer, Refusal):
+                    job.future.set_exception(answer)
+                else:
+                    job.future.set_result(answer)
+
+        if jobs and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(wake)
+
+
+def weigh(examples: Sequence[Any]) -> int:
+    """What examples cost, in characters."""
+    return sum(BESIDES + getattr(one, "weight", 0) for one in examples)

@@ -1,0 +1,96 @@
+"""HTTP on one connection: uvicorn's, which here also loses patience.
+
+A client that opens a connection and does not finish a request's head, or does not read its answer, is let go of.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from heedful.serve.refusals import Refusal
+
+HEAD_SECONDS = 20.0
+"""From the beginning of a connection to the end of the first request's head."""
+STALL_SECONDS = 30.0
+"""For which nothing of an answer may be taken off."""
+MOST_HEAD = 65536
+"""Bytes of a request's head."""
+
+
+class PatientProtocol(HttpToolsProtocol):
+    """Connections that end when their clients stall."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._patience: asyncio.TimerHandle | None = None
+        self._head = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has come."""
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(HEAD_SECONDS, self._unheard)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request, or of several."""
+        self._head += len(data)
+        super().data_received(data)
+        if self._head > MOST_HEAD and self._between() and not self.transport.is_closing():
+            self.send_400_response("the request's head is too large")
+
+    def on_headers_complete(self) -> None:
+        """A request's head is whole."""
+        self._calm()
+        self._head = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Some of its body, which has a limit of its own."""
+        self._head = 0
+        super().on_body(body)
+
+    def on_message_begin(self) -> None:
+        """The next request begins."""
+        super().on_message_begin()
+        if self._patience is None:
+            self._patience = self.loop.call_later(HEAD_SECONDS, self._unheard)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        super().pause_writing()
+        self._calm()
+        self._patience = self.loop.call_later(STALL_SECONDS, self._abort)
+
+    def resume_writing(self) -> None:
+        """It has read some."""
+        super().resume_writing()
+        self._calm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._calm()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What can't be read as HTTP at all is told in the usual shape."""
+        body = Refusal(400, f"{msg.rstrip('.')}; check the request's head").body
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()
+
+    def _between(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _unheard(self) -> None:
+        self._patience = None
+        if self._between() and not self.transport.is_closing():
+            self.transport.close()
+
+    def _abort(self) -> None:
+        self._patience = None
+        self.transport.abort()
+
+    def _calm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None

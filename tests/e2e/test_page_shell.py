@@ -1,0 +1,231 @@
+"""The page around the views in a browser: links, languages, themes, keys, saving, and a server that goes away."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader
+
+VIEWS = ("blanks", "attention", "head")
+"""What they have in common is tried on these; `test_page_positions.py` does so for its own."""
+
+
+def test_views_and_models_are_chosen(reader: Reader):
+    reader.go()
+    assert reader.texts("nav.views a[aria-current=page]") == ["Attention"]
+    reader.page.click("nav.views a:has-text('Inside one head')")
+    reader.page.wait_for_selector(".view[data-view=head]")
+    reader.settle()
+    assert reader.text("h1") == "Inside one head"
+    reader.page.select_option(".model select", "rotary")
+    reader.page.wait_for_function("location.hash.includes('model=rotary')")
+    reader.settle()
+    assert "Blanks" not in reader.texts("nav.views a")
+    assert reader.page.title() == "Inside one head · rotary · heedful"
+    reader.page.go_back()
+    reader.page.wait_for_function("!location.hash.includes('rotary')")
+    reader.settle()
+    assert "Blanks" in reader.texts("nav.views a")
+    assert reader.page.input_value(".model select") == "words"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_link_brings_everything_back(reader: Reader, view: str):
+    values = {"text": "the old river was tired", "layer": 1, "head": 2, "token": 3, "show": "matrix", "hide": "2"}
+    reader.go(view, model="words", **values)
+    shown = reader.page.inner_html(".view").replace("\u00a0", " ")
+    reader.page.goto("about:blank")
+    reader.go(view, model="words", **values)
+    assert reader.page.inner_html(".view").replace("\u00a0", " ") == shown
+    assert reader.values() == {key: str(value) for key, value in {"model": "words", **values}.items()}
+
+
+def test_the_link_is_copied_whole(reader: Reader):
+    reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    reader.go()
+    reader.page.click("text=Copy link")
+    reader.page.wait_for_selector("text=Copied")
+    copied = reader.page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"{reader.host.url}/#attention?model=words"
+
+
+def test_a_model_that_shows_nothing_says_why(reader: Reader):
+    models = reader.host.ask("/explore/models")
+    models[0] |= {"views": [], "why": "an exported file does not show its inside"}
+    reader.page.route("**/explore/models", lambda route: route.fulfill(json=models))
+    reader.go()
+    assert reader.page.input_value(".model select") == "rotary", "the first that shows something"
+    reader.page.select_option(".model select", "words")
+    reader.page.wait_for_selector("main:has-text('an exported file does not show its inside')")
+    reader.page.select_option(".model select", "translator")
+    reader.page.wait_for_selector(".view[data-view=attention]")
+    reader.settle()
+
+
+def test_the_interface_in_korean(reader: Reader):
+    reader.go("attention", model="words", layer=1, head=0)
+    reader.page.click("[data-value=ko]")
+    reader.page.wait_for_selector("html[lang=ko]")
+    reader.settle()
+    korean = json.loads((STATIC / "text.ko.json").read_text(encoding="utf-8"))
+    assert reader.text("h1") == korean["attention.title"]
+    assert reader.page.get_attribute("html", "lang") == "ko"
+    assert reader.text("[data-picture=strands] h2") == "2층, 헤드 1"
+    reader.page.reload()
+    reader.settle()
+    assert reader.text("h1") == korean["attention.title"]
+
+
+def test_the_browsers_language_is_spoken(browser: Any, host: Host):
+    with Reader(browser, host, locale="ko-KR") as reader:
+        reader.go("head", model="words")
+        assert reader.text("h1") == "헤드 하나의 속"
+
+
+def test_light_and_dark(reader: Reader):
+    def corner() -> list[int]:
+        return reader.page.evaluate(
+            "[...document.querySelector('.thumbnail canvas').getContext('2d').getImageData(2, 3, 1, 1).data]"
+        )
+
+    def ground() -> str:
+        return reader.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    reader.go("attention", model="words")
+    light, light_cell = ground(), corner()
+    reader.click("[data-value=dark]")
+    assert ground() != light
+    assert corner() != light_cell, "pictures are painted anew"
+    reader.page.reload()
+    reader.settle()
+    assert ground() != light
+    reader.click("[data-value=system]")
+    assert ground() == light
+    reader.page.emulate_media(color_scheme="dark")
+    reader.settle()
+    assert ground() != light
+
+
+def test_keys(reader: Reader):
+    reader.go("attention", model="words")
+    reader.page.keyboard.press("1")
+    reader.page.wait_for_selector(".view[data-view=blanks]")
+    reader.settle()
+    reader.page.keyboard.press("/")
+    assert reader.page.evaluate("document.activeElement.name") == "text"
+    reader.page.keyboard.press("3")
+    assert reader.page.input_value("textarea").endswith("3"), "who types is left alone"
+    reader.page.focus("nav.views a")
+    reader.page.keyboard.press("?")
+    assert "choose a view" in reader.text("dialog")
+    reader.page.keyboard.press("Escape")
+    assert reader.page.locator("dialog").count() == 0
+
+
+def test_every_view_says_what_it_shows(reader: Reader):
+    for view in VIEWS:
+        reader.go(view, model="words")
+        if not reader.page.evaluate("document.querySelector('.what').open"):
+            reader.page.click(".what summary")
+        files = reader.texts(".what code")
+        assert files
+        assert all((STATIC.parents[3] / file).is_file() for file in files)
+        assert re.search(r"et al\. \d{4}", reader.text(".what"))
+        assert len(reader.text(".what").split()) > 60
+
+
+def test_everything_has_a_name_and_fits_a_phone(browser: Any, host: Host):
+    with Reader(browser, host, viewport={"width": 390, "height": 844}) as reader:
+        for view in VIEWS:
+            reader.go(view, model="words")
+            assert reader.page.evaluate("document.documentElement.scrollWidth") <= 390, view
+            assert reader.nameless() == []
+
+
+def test_a_mistake_is_told_and_mended(reader: Reader):
+    reader.expected = ["413"]
+    reader.go("attention", model="rotary", text=" ".join(["river"] * 61))
+    told = reader.text("[role=alert]")
+    assert "61" in told or "63" in told
+    reader.page.fill("textarea[name=text]", "the old river")
+    reader.page.keyboard.press("Enter")
+    reader.page.wait_for_selector(".looks")
+    reader.settle()
+    assert reader.text("[role=alert]") == ""
+
+
+def test_pictures_are_saved(reader: Reader, tmp_path: Path):
+    for view, picture, said in (
+        ("blanks", "words", "capital"),
+        ("attention", "strands", "street"),
+        ("head", "workings", "÷ √8"),
+    ):
+        reader.go(view, model="words")
+        svg, image = reader.saved(picture, tmp_path)
+        assert f">{said}" in svg
+        assert "foreignObject" not in svg
+        width, height = map(int, re.findall(r'(?:width|height)="(\d+)"', svg)[:2])
+        assert image.size == (2 * width, 2 * height)
+        assert len(image.getcolors(1 << 24)) > 20, "something is drawn"
+
+
+def test_the_server_goes_and_comes_back(browser: Any, host: Host):
+    with Host(host.models) as other, Reader(browser, other) as reader:
+        reader.expected = ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"]
+        reader.go("attention", model="words", layer=0, head=0)
+        other.__exit__()
+        reader.page.click(".thumbnail[data-layer='1'][data-head='1']")
+        reader.page.wait_for_selector(".banner:not(:empty)")
+        assert "does not answer" in reader.text(".banner")
+        assert reader.text("[data-picture=strands] h2") == "Layer 1, head 1", "what was there stays"
+        other.__enter__()
+        reader.page.wait_for_selector("[data-picture=strands] h2:text('Layer 2, head 2')")
+        assert reader.text(".banner") == ""
+
+
+def test_a_key_is_asked_for(browser: Any, host: Host):
+    with Host(host.models, key="mellon") as locked, Reader(browser, locked) as reader:
+        reader.expected = ["401"]
+        reader.page.goto(locked.url)
+        reader.page.fill("dialog input", "wrong")
+        reader.page.keyboard.press("Enter")
+        reader.page.wait_for_selector("dialog:has-text('refused')")
+        reader.page.fill("dialog input", "mellon")
+        reader.page.keyboard.press("Enter")
+        reader.page.wait_for_selector(".strands")
+        reader.settle()
+        reader.page.reload()
+        reader.settle()
+        assert reader.page.locator("dialog").count() == 0
+
+
+def test_an_exported_page_asks_nobody(reader: Reader):
+    asked = {"model": "words", "text": SENTENCE}
+    grid, matrix = (f"/explore/attention/{kind}" for kind in ("grid", "matrix"))
+    place = {**asked, "layer": 1, "head": 2}
+    answers = {
+        "GET /explore/models": [{**reader.host.ask("/explore/models")[0], "views": ["attention"]}],
+        f"POST {grid} {_canonical(asked)}": reader.host.ask(grid, **asked),
+        f"POST {matrix} {_canonical(place)}": reader.host.ask(matrix, **place),
+        "start": {"view": "attention", **asked},
+        **{f"GET /static/text.{code}.json": json.loads(_static(f"text.{code}.json")) for code in ("en", "ko")},
+    }
+    script = f'<script id="exported" type="application/json">{json.dumps(answers)}</script>'
+    html = _static("index.html").replace('<div id="page">', script + '<div id="page">')
+    reader.page.route(f"{reader.host.url}/", lambda route: route.fulfill(body=html, content_type="text/html"))
+    reader.go("attention", layer=1, head=2)
+    assert reader.text("[data-picture=strands] h2") == "Layer 2, head 3"
+    reader.page.click(".thumbnail[data-layer='0'][data-head='0']")
+    reader.page.wait_for_selector("[role=alert]:has-text('saved to a file')")
+    assert not any("/explore" in url or "/health" in url for url in reader.asked)
+
+
+def _static(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def _canonical(body: dict) -> str:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -55,9 +55,10 @@ def page_models(folder: Path) -> dict[str, Path]:
 class Host:
     """A server in a thread of this process, on a port of its own, that can be stopped and started again."""
 
-    def __init__(self, models: Mapping[str, Any], key: str | None = None) -> None:
+    def __init__(self, models: Mapping[str, Any], key: str | None = None, runs: Sequence[Path] = ()) -> None:
         self.models = models
         self.key = key
+        self.runs = runs
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -65,7 +66,7 @@ class Host:
 
     def __enter__(self) -> Self:
         config = uvicorn.Config(
-            page_app(self.models, self.key),
+            page_app(self.models, self.key, self.runs),
             port=self.port,
             log_level="error",
             lifespan="off",
@@ -94,14 +95,14 @@ class Host:
             return json.load(response)
 
 
-def page_app(models: Mapping[str, Any], key: str | None) -> FastAPI:
+def page_app(models: Mapping[str, Any], key: str | None, runs: Sequence[Path]) -> FastAPI:
     """The app of `heedful serve`, with models that are loaded already."""
     loaded = Models()
     for name, predictor in models.items():
         loaded.add(Loaded(name=name, predictor=predictor, lane=None, can=frozenset()))
     desk = Desk(loaded, Limits(), Keys([key] if key else []), Meters(), Log(file=io.StringIO()))
     desk.ready = True
-    return build(desk)
+    return build(desk, runs=runs)
 
 
 def numbers(packed: Mapping[str, Any]) -> np.ndarray:

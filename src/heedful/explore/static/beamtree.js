@@ -13,7 +13,7 @@ const BOX = { width: 82, height: 34 };
 const MARGIN = 8;
 const NAME = 9;
 
-/** The tree as {element, draw({step, best, chosen})}.
+/** The tree as {element, steps, draw({step, best, chosen}), reveal(id)}.
 
 nodes          as the API gives them: a node comes after its parent
 pick(id)       what a click on a box does; pick(null) lets go
@@ -104,7 +104,12 @@ export function beamTree({ nodes, pick, label }) {
     event.preventDefault();
   }
 
-  return { element, draw, steps: Math.max(...nodes.map((node) => node.step)) };
+  /** Bring a box into sight. */
+  function reveal(id) {
+    element.scrollTo({ left: x(nodes[id]) - (element.clientWidth - BOX.width) / 2 });
+  }
+
+  return { element, draw, reveal, steps: Math.max(...nodes.map((node) => node.step)) };
 }
 
 /** The nodes from the root to a node, by id. */

@@ -39,28 +39,33 @@ export function fromAddress(text) {
   return data + "=".repeat((4 - (data.length % 4)) % 4);
 }
 
-/** Hear of pictures that are dropped on an element or pasted into the page; gives a function that ends it. */
+/** Hear of pictures that are dropped on the page or pasted into it; gives a function that ends it.
+
+`element` has the class "dropping" while one is held over the page. */
 export function receive(element, take) {
   const first = (list) => [...(list ?? [])].find((file) => file.type.startsWith("image/"));
-  const over = (event) => {
-    event.preventDefault();
-    element.classList.add("dropping");
+  const heard = {
+    dragover(event) {
+      event.preventDefault();
+      element.classList.add("dropping");
+    },
+    dragleave() {
+      element.classList.remove("dropping");
+    },
+    drop(event) {
+      event.preventDefault();
+      element.classList.remove("dropping");
+      take(first(event.dataTransfer?.files));
+    },
+    paste(event) {
+      const file = first(event.clipboardData?.files);
+      if (file) take(file);
+    },
   };
-  const leave = () => element.classList.remove("dropping");
-  const drop = (event) => {
-    event.preventDefault();
-    leave();
-    take(first(event.dataTransfer?.files) ?? null);
+  for (const [kind, hear] of Object.entries(heard)) document.addEventListener(kind, hear);
+  return () => {
+    for (const [kind, hear] of Object.entries(heard)) document.removeEventListener(kind, hear);
   };
-  const paste = (event) => {
-    const file = first(event.clipboardData?.files);
-    if (file) take(file);
-  };
-  element.addEventListener("dragover", over);
-  element.addEventListener("dragleave", leave);
-  element.addEventListener("drop", drop);
-  document.addEventListener("paste", paste);
-  return () => document.removeEventListener("paste", paste);
 }
 
 async function base64(file) {

@@ -70,7 +70,8 @@ export function open({ root, model, put }) {
       h("div", { class: "taken" },
         picture("classes", t("images.classes"), h("div", { class: "class-bars" },
           h("img", { class: "plain", src: answer.image, alt: t("images.seen"), title: t("images.seen") }), classes(answer.classes)),
-          h("p", { class: "note" }, t("images.size", { side: model.image_size, rows, columns, patch: model.patch_size }))),
+          h("p", { class: "note" }, [t("images.size", { side: model.image_size, rows, columns, patch: model.patch_size }),
+            name === null && t("images.reduced")].filter(Boolean).join(" "))),
         picture("heads", t("attention.heads"),
           headGrid({ thumbnails, chosen: { layer, head }, pick: (l, other) => put({ layer: l, head: other }) }))));
     drawOver(one, answer, chosen(weights, layer, head), title);

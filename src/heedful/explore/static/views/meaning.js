@@ -8,6 +8,7 @@ import { decoded, percent, plain } from "heedful/numbers.js";
 import { hue } from "heedful/palette.js";
 import { picture } from "heedful/picture.js";
 import { sentencesForm } from "heedful/sentences.js";
+import { SENTENCE } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 
 export const what = {
@@ -22,6 +23,7 @@ const EXAMPLES = [
                               "The bank raised its interest rates.", "We walked along the bank and watched the boats."] },
   { word: "set", sentences: ["Set the value of the option.", "Return a set of strings.", "The union of this set and others.",
                              "Use this function to set the name."] },
+  { word: "it", sentences: [SENTENCE, SENTENCE.replace("tired", "wide")] },
   { word: "배", sentences: ["배 한 척이 바다에 떠 있다.", "배 하나를 깎아 먹었다.", "점심을 굶어 배 속이 비었다."] },
 ];
 

@@ -26,34 +26,36 @@ export function open({ root, put }) {
   const players = new Map();
   const line = h("div", { class: "chart curves", data: { chart: "curves" } });
   const runsRow = h("div", { class: "chips run-chips", role: "group", aria: { label: t("training.runs") } });
-  const controls = h("div", { class: "controls" });
+  const picks = h("div", { class: "slot" });
   const smooth = h("input", { type: "range", min: 0, max: SMOOTHEST, step: 0.01, data: { focus: "smooth" },
                               oninput: () => put({ smooth: Number(smooth.value) || undefined }, { replace: true }) });
   const smoothField = h("label", { class: "field" }, h("span", {}), smooth);
   const figure = picture("curves", "", line);
   const now = h("div");
   const said = h("div", { class: "said" });
-  root.append(runsRow, controls, figure, picture("now", t("training.now"), now), said);
+  root.append(runsRow, h("div", { class: "controls" }, picks, smoothField), figure, picture("now", t("training.now"), now), said);
   let timer = null;
+  let listed = [];
 
   async function changed({ state, ask }) {
     clearTimeout(timer);
-    const listed = await ask("/explore/runs");
+    if (chosenRuns(state, listed).every((name) => known.get(name)?.state)) await render(state, chosenRuns(state, listed));
+    listed = await ask("/explore/runs");
     const chosen = chosenRuns(state, listed);
     chosen.forEach((name) => known.has(name) || known.set(name, followed(name)));
     await Promise.all(chosen.map((name) => known.get(name).read(ask)));
-    await render(state, listed, chosen);
+    await render(state, chosen);
     const again = (wait) => {
-      timer = setTimeout(() => listen(state, listed, chosen, ask).then(again, () => {}), wait);
+      timer = setTimeout(() => listen(state, chosen, ask).then(again, () => {}), wait);
     };
     again(pause(chosen));
   }
 
   /** Ask for what is new and draw it; gives how long to wait. Ends with an error where the page has gone on. */
-  async function listen(state, listed, chosen, ask) {
+  async function listen(state, chosen, ask) {
     if (document.visibilityState !== "visible") return SOON;
     const news = await Promise.all(chosen.map((name) => known.get(name).read(ask)));
-    if (news.some(Boolean)) await render(state, listed, chosen);
+    if (news.some(Boolean)) await render(state, chosen);
     return pause(chosen);
   }
 
@@ -61,7 +63,8 @@ export function open({ root, put }) {
     return chosen.some((name) => known.get(name).state === "running") ? SOON : LATER;
   }
 
-  async function render(state, listed, chosen) {
+  async function render(state, chosen) {
+    if (!chosen.length) return;
     const runs = chosen.map((name) => ({ run: known.get(name), colour: hue(listed.findIndex((one) => one.name === name)) }));
     const metrics = metricsOf(runs.map(({ run }) => run));
     const metric = metrics.includes(state.metric) ? state.metric : metrics[0];
@@ -70,25 +73,26 @@ export function open({ root, put }) {
     smooth.value = weight;
     smoothField.firstChild.textContent = t("training.smooth", { weight: plain(weight, 2) });
     smooth.setAttribute("aria-valuetext", plain(weight, 2));
-    refill(runsRow, listed.map((one, i) => chip({ ...one, state: known.get(one.name)?.state ?? one.state }, i, chosen, put)));
+    const told = listed.map((one) => ({ ...one, state: known.get(one.name)?.state ?? one.state }));
+    refill(runsRow, [told, chosen, hue(0)], () => told.map((one, i) => chip(one, i, chosen, put)));
     if (!metric) {
       figure.querySelector("h2").textContent = t("training.nothing");
       return;
     }
-    refill(controls, [
+    const scale = state.scale === "log" ? "log" : "linear";
+    refill(picks, [metrics, metric, across, scale], () => [
       chooser(t("training.metric"), metrics.map((name) => [name, spoken(name)]), metric, (name) => put({ metric: name })),
       chooser(t("training.across"), ACROSS.map((name) => [name, t(`training.${name}`)]), across,
         (name) => put({ across: name === "step" ? undefined : name })),
       h("div", { class: "field" }, h("span", {}, t("training.scale")),
         segments(t("training.scale"), [["linear", t("training.linear")], ["log", t("training.log")]],
-          state.scale === "log" ? "log" : "linear", (value) => put({ scale: value === "log" ? value : undefined }))),
-      smoothField]);
+          scale, (value) => put({ scale: value === "log" ? value : undefined })))]);
     figure.querySelector("h2").textContent = spoken(metric);
     now.replaceChildren(table(runs, metric));
     samplesOf(runs);
     await chart(line, traces(runs, metric, across, weight),
-      { x: t(`training.${across}`), y: spoken(metric), log: state.scale === "log", format: SHARES.test(metric) ? ".0%" : undefined },
-      { height: 400, showlegend: true, legend: { orientation: "h", y: -0.2 }, uirevision: `${metric} ${across} ${state.scale}` });
+      { x: t(`training.${across}`), y: spoken(metric), log: scale === "log", format: SHARES.test(metric) ? ".0%" : undefined },
+      { height: 400, showlegend: true, legend: { orientation: "h", y: -0.25, yanchor: "top" }, uirevision: `${metric} ${across} ${scale}` });
   }
 
   function samplesOf(runs) {
@@ -101,7 +105,8 @@ export function open({ root, put }) {
       players.set(run.name, { player: one, samples: run.samples.length,
                               figure: picture("samples", t("training.samples", { run: run.name }), one) });
     });
-    refill(said, shown.map(({ run }) => players.get(run.name).figure));
+    const figures = shown.map(({ run }) => players.get(run.name).figure);
+    if (figures.some((one, i) => said.children[i] !== one) || figures.length !== said.children.length) said.replaceChildren(...figures);
   }
 
   return { changed, close: () => {
@@ -120,10 +125,13 @@ function chosenRuns(state, listed) {
   return names.filter((name) => first.includes(name));
 }
 
-/** Put elements in the place of others, unless one of them is being used: a live page must not take it away. */
-function refill(place, elements) {
+/** Make the elements of a place anew if what they say has changed: a live page must not take away what is being used. */
+function refill(place, says, make) {
+  const next = JSON.stringify(says);
+  if (place.dataset.says === next) return;
+  place.dataset.says = next;
   const used = place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-  place.replaceChildren(...elements);
+  place.replaceChildren(...make());
   if (used) place.querySelector(`[data-focus="${CSS.escape(used)}"]`)?.focus();
 }
 

@@ -29,8 +29,9 @@ export function open({ root, model, put }) {
   const form = composer(({ text, pair }) => put({ text, prefix: pair, ...ANEW }),
     { pairLabel: t("translation.prefix"), pairAdd: t("translation.addPrefix") });
   const controls = h("div", { class: "controls" });
-  const stage = h("div", { class: "translation" });
-  root.append(form, controls, stage);
+  const beam = h("div", { class: "slot" });
+  const rest = h("div", { class: "found-and-aligned" });
+  root.append(form, controls, ...(model.score ? [scored(model.score)] : []), beam, rest);
   let shown = null;
 
   /** The search of the present question as {key, answer, tree, playing}; built anew only when the question is another. */
@@ -70,25 +71,25 @@ export function open({ root, model, put }) {
         (count) => put({ beams: Number(count), ...ANEW })),
       numberField({ label: t("translation.penalty"), name: "penalty", value: penalty, ...PENALTY,
                     pick: (value) => put({ penalty: value, ...ANEW }) }));
-    const found = await searched({ model: model.name, text, prefix: state.prefix, beams, length_penalty: penalty }, ask);
-    const fresh = shown !== found;
-    shown = found;
+    const question = { model: model.name, text, prefix: state.prefix, beams, length_penalty: penalty === 1 ? undefined : penalty };
+    const found = await searched(question, ask);
     const { answer, tree, playing } = found;
     const best = whole(state.best, answer.translations.length) ?? 0;
     const chosen = whole(state.node, answer.tree.length);
     found.marked = { best, chosen };
     playing.show(whole(state.step, tree.steps + 1) ?? tree.steps);
-    if (fresh) found.beam = picture("beam", t("translation.beam", { beams }), legend(), playing);
-    found.beam.querySelector(".hypothesis-told")?.remove();
-    found.beam.querySelector(".picture-body").append(told(answer.tree, chosen, state.prefix, put));
+    if (shown !== found) {
+      shown = found;
+      beam.replaceChildren(picture("beam", t("translation.beam", { beams }), legend(), playing, h("div", { class: "slot" })));
+      if (chosen !== null) tree.reveal(chosen);
+    }
+    beam.querySelector(".slot").replaceChildren(told(answer.tree, chosen, state.prefix, put));
     const align = h("div", { class: "aligned" });
-    if (fresh) stage.replaceChildren();
-    stage.replaceChildren(...(model.score ? [scored(model.score)] : []), found.beam,
-      h("div", { class: "side" },
-        picture("translations", t("translation.found"), list(answer.translations, best, (rank) =>
-          put({ best: rank || undefined, node: undefined, step: step() }))), align));
+    rest.replaceChildren(
+      picture("translations", t("translation.found"), list(answer.translations, best, (rank) =>
+        put({ best: rank || undefined, node: undefined, step: step() }))),
+      align);
     align.append(alignment(answer, best, align.clientWidth));
-    requestAnimationFrame(() => found.beam.isConnected && tree.draw({ ...found.marked, step: playing.at() }));
   }
 
   return { changed, close: () => shown?.playing.stop() };

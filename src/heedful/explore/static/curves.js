@@ -8,7 +8,7 @@ const FALLING = /loss|perplexity|rmse|mae$|error/;
 /** What is known of a run: `read(ask)` asks for what is new, and tells whether there was anything. */
 export function followed(name) {
   const path = `/explore/runs/${name.split("/").map(encodeURIComponent).join("/")}`;
-  const run = { name, rows: [], samples: [], state: null, next: 0 };
+  const run = { name, rows: [], metrics: new Set(), samples: [], state: null, next: 0 };
   run.read = async (ask) => {
     let news = false;
     for (;;) {
@@ -28,12 +28,14 @@ export function followed(name) {
 function add(run, row) {
   if (run.rows.length && row.step < run.rows.at(-1).step) run.rows = run.rows.filter(({ step }) => step < row.step);
   run.rows.push(row);
+  for (const key of Object.keys(row)) {
+    if (!NEVER.has(key) && typeof row[key] === "number") run.metrics.add(key);
+  }
 }
 
 /** Names of numbers that the runs report, loss first. */
 export function metricsOf(runs) {
-  const found = new Set(runs.flatMap((run) => run.rows.flatMap((row) =>
-    Object.keys(row).filter((key) => !NEVER.has(key) && typeof row[key] === "number"))));
+  const found = new Set(runs.flatMap((run) => [...run.metrics]));
   return [...found].sort((a, b) => (b === "loss") - (a === "loss"));
 }
 

@@ -39,12 +39,16 @@ export function open({ root, put }) {
 
   async function changed({ state, ask }) {
     clearTimeout(timer);
-    if (chosenRuns(state, listed).every((name) => known.get(name)?.state)) await render(state, chosenRuns(state, listed));
-    listed = await ask("/explore/runs");
+    const before = chosenRuns(state, listed);
+    const drawn = before.length > 0 && before.every((name) => known.get(name)?.state);
+    if (drawn) await render(state, before); // at once, with what is known
+    const told = await ask("/explore/runs");
+    const same = JSON.stringify(told) === JSON.stringify(listed);
+    listed = told;
     const chosen = chosenRuns(state, listed);
     chosen.forEach((name) => known.has(name) || known.set(name, followed(name)));
-    await Promise.all(chosen.map((name) => known.get(name).read(ask)));
-    await render(state, chosen);
+    const news = await Promise.all(chosen.map((name) => known.get(name).read(ask)));
+    if (!drawn || !same || news.some(Boolean)) await render(state, chosen);
     const again = (wait) => {
       timer = setTimeout(() => listen(state, chosen, ask).then(again, () => {}), wait);
     };

@@ -155,7 +155,9 @@ def test_a_picture_is_dropped_or_pasted(reader: Reader, way: str):
 
 def test_what_is_no_picture_is_told(reader: Reader):
     reader.go("images", model="colours")
-    reader.page.set_input_files("input[type=file]", {"name": "x.png", "mimeType": "image/png", "buffer": b"no picture"})
+    reader.page.set_input_files(
+        "input[type=file]", {"name": "x.png", "mimeType": "image/png", "buffer": b"no picture"}
+    )
     reader.page.wait_for_selector(".bad:has-text('no picture')")
     assert "image" not in reader.values()
     choose(reader, png(200, 30, 20))

@@ -19,7 +19,9 @@ def go(reader: Reader, **values: Any) -> None:
 
 
 def shown_table(reader: Reader) -> list[float]:
-    return reader.page.eval_on_selector_all(".alike td[data-value]", "all => all.map(one => Number(one.dataset.value))")
+    return reader.page.eval_on_selector_all(
+        ".alike td[data-value]", "all => all.map(one => Number(one.dataset.value))"
+    )
 
 
 def card(reader: Reader, sentence: int | str) -> list[tuple[str, str]]:
@@ -89,14 +91,18 @@ def test_a_sentence_is_added_and_removed(reader: Reader):
     reader.settle()
     four = [*SENTENCES, "it was a river ."]
     assert reader.values()["sentences"].split("\n") == four
-    assert shown_table(reader) == pytest.approx(numbers(meaning(reader, sentences=four)["similarity"]).ravel().tolist())
+    assert shown_table(reader) == pytest.approx(
+        numbers(meaning(reader, sentences=four)["similarity"]).ravel().tolist()
+    )
     reader.page.locator(".sentences li").nth(1).locator("button").click()
     reader.page.wait_for_function("document.querySelectorAll('.alike td[data-value]').length === 9")
     reader.settle()
     left = [four[0], *four[2:]]
     assert reader.page.eval_on_selector_all(".sentences textarea", "all => all.map(one => one.value)") == left
     assert reader.texts(".sentences .badge") == ["1", "2", "3"]
-    assert shown_table(reader) == pytest.approx(numbers(meaning(reader, sentences=left)["similarity"]).ravel().tolist())
+    assert shown_table(reader) == pytest.approx(
+        numbers(meaning(reader, sentences=left)["similarity"]).ravel().tolist()
+    )
     reader.page.go_back()
     reader.page.wait_for_selector(".near-card[data-sentence='3']")
     assert reader.page.locator(".sentences textarea").count() == 4

@@ -80,7 +80,9 @@ def test_it_grows_step_by_step(reader: Reader):
     assert reader.text(".player-controls .note") == f"Step 4 / {last + 1}"
     reader.page.reload()
     reader.settle()
-    assert {one: state for one, (state, _) in boxes(reader).items()} == fates(tree, 2), "the link brings the step back"
+    assert {one: state for one, (state, _) in boxes(reader).items()} == fates(tree, 2), (
+        "the link brings the step back"
+    )
 
 
 def test_a_translation_is_chosen_and_shows_where_it_came_from(reader: Reader):
@@ -110,7 +112,9 @@ def test_a_translation_is_chosen_and_shows_where_it_came_from(reader: Reader):
 def test_a_beginning_is_forced_and_the_search_changes(reader: Reader):
     reader.go("translation", model="translator", text=TEXT)
     tree = search(reader)["tree"]
-    chosen = max((node for node in tree if node["step"] == 1 and node["state"] == "pruned"), key=lambda node: node["id"])
+    chosen = max(
+        (node for node in tree if node["step"] == 1 and node["state"] == "pruned"), key=lambda node: node["id"]
+    )
     text = chosen["token"].replace("▁", " ").strip()
     reader.click(f".hypothesis[data-id='{chosen['id']}']")
     assert reader.text(".hypothesis-told .written") == text

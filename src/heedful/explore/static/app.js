@@ -126,7 +126,10 @@ async function bringUp(state) {
     trouble.replaceChildren(...(error.kind === "gone" ? [] : [h("p", {}, said(error))]));
     if (error.kind === undefined && error.status === undefined) throw error;
   } finally {
-    if (mine.controller === controller) mine.root.removeAttribute("aria-busy");
+    if (mine.controller === controller) {
+      mine.root.removeAttribute("aria-busy");
+      mine.root.dataset.shows = location.hash;
+    }
   }
 }
 

@@ -186,6 +186,36 @@ def test_the_server_goes_and_comes_back(browser: Any, host: Host):
         assert reader.text(".banner") == ""
 
 
+def test_a_busy_server_is_asked_again(newcomer: Reader):
+    newcomer.expected = ["429"]
+    refused = []
+
+    def once(route: Any) -> None:
+        if refused:
+            route.continue_()
+        else:
+            refused.append(route.request.url)
+            busy = {"error": "no more may be under way", "error_type": "Overloaded"}
+            route.fulfill(status=429, headers={"Retry-After": "1"}, json=busy)
+
+    newcomer.page.route("**/explore/attention/grid", once)
+    newcomer.go("attention", model="words")
+    assert newcomer.page.locator(".thumbnail").count() == 6
+    assert newcomer.text("[role=alert]") == ""
+    assert len(refused) == 1
+
+
+def test_a_view_that_can_not_be_fetched_is_told(newcomer: Reader):
+    newcomer.expected = ["ERR_FAILED"]
+    newcomer.page.route("**/views/head.js", lambda route: route.abort())
+    newcomer.go("attention", model="words")
+    newcomer.page.click("nav.views a:has-text('Inside one head')")
+    newcomer.page.wait_for_selector("main:has-text('could not be fetched')")
+    newcomer.page.click("nav.views a:has-text('Attention')")
+    newcomer.page.wait_for_selector(".view[data-view=attention]")
+    newcomer.settle()
+
+
 def test_a_key_is_asked_for(browser: Any, host: Host):
     with Host(host.models, key="mellon") as locked, Reader(browser, locked) as reader:
         reader.expected = ["401"]

@@ -122,7 +122,7 @@ def test_keys(reader: Reader):
     reader.page.keyboard.press("?")
     assert "choose a view" in reader.text("dialog")
     reader.page.keyboard.press("Escape")
-    assert reader.page.locator("dialog").count() == 0
+    reader.page.wait_for_selector("dialog", state="detached")
 
 
 def test_every_view_says_what_it_shows(reader: Reader):
@@ -229,7 +229,7 @@ def test_a_key_is_asked_for(browser: Any, host: Host):
         reader.settle()
         reader.page.reload()
         reader.settle()
-        assert reader.page.locator("dialog").count() == 0
+        reader.page.wait_for_selector("dialog", state="detached")
 
 
 def test_an_exported_page_asks_nobody(newcomer: Reader):

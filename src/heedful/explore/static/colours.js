@@ -22,6 +22,11 @@ export function diverging() {
   return table(isDark() ? DARK_SIGNED : LIGHT_SIGNED);
 }
 
+/** `rgb(…)` for a value from 0 to 1 of a table. */
+export function css(colours, value) {
+  return `rgb(${colours[index(value)].join(" ")})`;
+}
+
 /** Colour values (rows x columns) onto a canvas that is one pixel a value. `low` and `high` get the ends' colours. */
 export function paint(values, rows, columns, colours, low, high) {
   const canvas = document.createElement("canvas");

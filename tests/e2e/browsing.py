@@ -140,10 +140,15 @@ class Reader:
     def __exit__(self, kind: type | None, *rest: object) -> None:
         self.context.close()
         if kind is None:
-            said = [line for line in self.said if not any(re.search(one, line) for one in self.expected)]
-            assert said == []
-            elsewhere = [url for url in self.asked if not url.startswith((self.host.url, "data:", "blob:"))]
-            assert elsewhere == []
+            self.check()
+
+    def check(self) -> None:
+        """Nothing unexpected was said on the console, and nobody else was asked for anything."""
+        said = [line for line in self.said if not any(re.search(one, line) for one in self.expected)]
+        elsewhere = [url for url in self.asked if not url.startswith((self.host.url, "data:", "blob:"))]
+        self.said, self.asked, self.expected = [], [], []
+        assert said == []
+        assert elsewhere == []
 
     def go(self, view: str = "", **values: Any) -> None:
         """Open a view by its link, and wait until it stands still."""
@@ -153,7 +158,12 @@ class Reader:
 
     def settle(self) -> None:
         """Wait until the view has followed the address."""
-        self.page.wait_for_selector(".view:not([aria-busy]):not(:empty)")
+        self.page.wait_for_function(
+            """() => {
+              const view = document.querySelector(".view:not([aria-busy]):not(:empty)");
+              return view && view.dataset.shows === location.hash;
+            }"""
+        )
 
     def click(self, selector: str) -> None:
         """Click, and wait for what comes of it."""

@@ -33,7 +33,7 @@ let beat = null;
 let askForKey = async () => null;
 let asking = null;
 
-/** The answer to a question: `ask("GET", path)` or `ask("POST", path, body)`. Values that are undefined are left out. */
+/** The answer to a question: `ask("GET", path)`, or `ask("POST", path, body)` without what is undefined in it. */
 export async function ask(method, path, body, signal) {
   const question = [method, path, body === undefined ? undefined : canonical(body)].filter((part) => part).join(" ");
   if (exported) {
@@ -79,7 +79,9 @@ async function request(method, path, body, signal) {
 }
 
 async function send(method, path, body, key, signal) {
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  const headers = {};
+  if (body) headers["Content-Type"] = "application/json";
+  if (key) headers.Authorization = `Bearer ${key}`;
   const limits = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
   try {
     return await fetch(path.slice(1), { method, headers, body, signal: AbortSignal.any(limits) });

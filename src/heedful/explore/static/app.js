@@ -2,13 +2,13 @@
 
 A view is a module of views/, named by its id, that exports
 
-    what         {paper, files}: the paper and the section as text, and our files where it is computed. Its few lines of
-                 explanation are the words "ID.what" of text.*.json; its name is "ID.title".
+    what         {paper, files}: the paper and the section as text, and our files where it is computed. Its name, one
+                 line on it and a few on what is seen are "ID.title", "ID.lead" and "ID.what" of text.*.json.
     open(stage)  builds the view once and returns {changed({state, ask}), close()}; `close` may be missing.
-                 `changed` brings the view up to what the address says: at first, after each `put`, on Back, when the
-                 server is there again and when the theme changes. It may be async. A newer call ends the older one: its
-                 `ask` then throws, which the shell overlooks. Every other error is shown above the view. An element that
-                 is made anew keeps the focus if it has the same `data-focus`.
+                 `changed` brings the view up to what the address says: at first, after each `put`, on Back, when
+                 the server is there again and when the theme changes. It may be async. A newer call ends the older
+                 one: its `ask` then throws, which the shell overlooks. Every other error is shown above the view.
+                 An element that is made anew keeps the focus if it has the same `data-focus`.
 
     stage.root             where the view's elements go
     stage.model            the chosen model, as GET /explore/models tells it
@@ -126,7 +126,10 @@ async function bringUp(state) {
     trouble.replaceChildren(...(error.kind === "gone" ? [] : [h("p", {}, said(error))]));
     if (error.kind === undefined && error.status === undefined) throw error;
   } finally {
-    if (mine.controller === controller) mine.root.removeAttribute("aria-busy");
+    if (mine.controller === controller) {
+      mine.root.removeAttribute("aria-busy");
+      mine.root.dataset.shows = location.hash;
+    }
   }
 }
 
@@ -170,7 +173,8 @@ function mark() {
 
 /** A button that puts the view's link on the clipboard, or shows it where there is none. */
 function linkButton() {
-  const button = h("button", { type: "button", class: "quiet", aria: { live: "polite" }, onclick: copy }, t("shell.copy"));
+  const attributes = { type: "button", class: "quiet", aria: { live: "polite" }, onclick: copy };
+  const button = h("button", attributes, t("shell.copy"));
   async function copy() {
     const { view, state } = wanted();
     const url = new URL(link(view, state), location.href).href;

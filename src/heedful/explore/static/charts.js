@@ -23,7 +23,8 @@ function plotly() {
 `format` for the numbers of y. */
 export async function chart(element, traces, axes, layout = {}) {
   const drawn = await plotly();
-  const axis = (title) => ({ title: { text: title }, gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true });
+  const lines = { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true };
+  const axis = (title) => ({ title: { text: title }, ...lines });
   const accent = [colour("accent"), colour("other"), colour("soft"), colour("ink")];
   await drawn.react(element, traces, {
     colorway: accent,

@@ -14,6 +14,10 @@ def meaning(reader: Reader, **asked: Any) -> dict[str, Any]:
     return reader.host.ask("/explore/meaning", **{"model": "words", "word": "river", "sentences": SENTENCES, **asked})
 
 
+def table(reader: Reader, **asked: Any) -> list[float]:
+    return numbers(meaning(reader, **asked)["similarity"]).ravel().tolist()
+
+
 def go(reader: Reader, **values: Any) -> None:
     reader.go("meaning", **{"model": "words", "word": "river", "sentences": "\n".join(SENTENCES), **values})
 
@@ -60,7 +64,7 @@ def test_points_lie_as_the_numbers_say(reader: Reader):
     drawn = reader.page.eval_on_selector_all(
         ".point",
         """all => all.map(one => [Number(one.dataset.x), Number(one.dataset.y),
-             Number(one.querySelector("circle").getAttribute("cx")), Number(one.querySelector("circle").getAttribute("cy"))])""",
+             ...["cx", "cy"].map(name => Number(one.querySelector("circle").getAttribute(name)))])""",
     )
     (x, y, across, down), (x2, y2, across2, down2) = min(drawn), max(drawn)
     scale = (across2 - across) / (x2 - x)
@@ -91,18 +95,14 @@ def test_a_sentence_is_added_and_removed(reader: Reader):
     reader.settle()
     four = [*SENTENCES, "it was a river ."]
     assert reader.values()["sentences"].split("\n") == four
-    assert shown_table(reader) == pytest.approx(
-        numbers(meaning(reader, sentences=four)["similarity"]).ravel().tolist()
-    )
+    assert shown_table(reader) == pytest.approx(table(reader, sentences=four))
     reader.page.locator(".sentences li").nth(1).locator("button").click()
     reader.page.wait_for_function("document.querySelectorAll('.alike td[data-value]').length === 9")
     reader.settle()
     left = [four[0], *four[2:]]
     assert reader.page.eval_on_selector_all(".sentences textarea", "all => all.map(one => one.value)") == left
     assert reader.texts(".sentences .badge") == ["1", "2", "3"]
-    assert shown_table(reader) == pytest.approx(
-        numbers(meaning(reader, sentences=left)["similarity"]).ravel().tolist()
-    )
+    assert shown_table(reader) == pytest.approx(table(reader, sentences=left))
     reader.page.go_back()
     reader.page.wait_for_selector(".near-card[data-sentence='3']")
     assert reader.page.locator(".sentences textarea").count() == 4
@@ -114,7 +114,7 @@ def test_another_layer_and_the_link_to_it(reader: Reader):
     reader.page.select_option("select[data-focus=Layer]", "0")
     reader.page.wait_for_function("location.hash.includes('layer=0')")
     reader.settle()
-    first = numbers(meaning(reader, layer=0)["similarity"]).ravel().tolist()
+    first = table(reader, layer=0)
     assert shown_table(reader) == pytest.approx(first, abs=1e-6) != pytest.approx(last, abs=1e-3)
     reader.page.reload()
     reader.settle()
@@ -154,7 +154,7 @@ def test_it_is_saved_and_fits_a_phone(browser: Any, host: Host, tmp_path: Path):
         assert reader.nameless() == []
         assert reader.text("h1") == "의미"
         assert reader.page.locator(".fits").count() == 0, "this one fills no blanks"
-        for picture in ("similarity", "map", "neighbours"):
+        for picture in ("similarity", "map"):
             svg, image = reader.saved(picture, tmp_path)
             assert ">1</text>" in svg
-            assert len(image.getcolors(1 << 24)) > 20
+            assert len(image.getcolors(1 << 24) or ()) > 20

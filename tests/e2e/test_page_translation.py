@@ -19,9 +19,14 @@ def boxes(reader: Reader) -> dict[int, tuple[str, list[str]]]:
     found = reader.page.eval_on_selector_all(
         ".hypothesis",
         """all => all.filter(one => getComputedStyle(one).visibility === "visible").map(one =>
-             [Number(one.dataset.id), one.dataset.state, [...one.querySelectorAll("text")].map(text => text.textContent)])""",
+             [Number(one.dataset.id), one.dataset.state,
+              [...one.querySelectorAll("text")].map(text => text.textContent)])""",
     )
     return {number: (state, said) for number, state, said in found}
+
+
+def states(reader: Reader) -> dict[int, str]:
+    return {one: state for one, (state, _) in boxes(reader).items()}
 
 
 def number(value: float) -> str:
@@ -60,14 +65,15 @@ def test_the_tree_is_that_of_the_search(reader: Reader, model: str):
     assert reader.page.locator(".branch").count() == len(told["tree"]) - 1
 
 
-def test_it_grows_step_by_step(reader: Reader):
+def test_it_grows_step_by_step(newcomer: Reader):
+    reader = newcomer
     tree = search(reader)["tree"]
     last = max(node["step"] for node in tree)
     reader.go("translation", model="translator", text=TEXT, step=1)
     back, on = (f"[aria-label='One step {way}']" for way in ("back", "on"))
     for button, step in ((back, 0), (on, 1), (on, 2), (on, 3), (back, 2)):
         reader.click(button)
-        assert {one: state for one, (state, _) in boxes(reader).items()} == fates(tree, step)
+        assert states(reader) == fates(tree, step)
         assert reader.values()["step"] == str(step)
         assert reader.text(".player-controls .note") == f"Step {step + 1} / {last + 1}"
     assert fates(tree, last) == {node["id"]: node["state"] for node in tree}
@@ -80,9 +86,7 @@ def test_it_grows_step_by_step(reader: Reader):
     assert reader.text(".player-controls .note") == f"Step 4 / {last + 1}"
     reader.page.reload()
     reader.settle()
-    assert {one: state for one, (state, _) in boxes(reader).items()} == fates(tree, 2), (
-        "the link brings the step back"
-    )
+    assert states(reader) == fates(tree, 2), "the link brings the step back"
 
 
 def test_a_translation_is_chosen_and_shows_where_it_came_from(reader: Reader):
@@ -112,9 +116,7 @@ def test_a_translation_is_chosen_and_shows_where_it_came_from(reader: Reader):
 def test_a_beginning_is_forced_and_the_search_changes(reader: Reader):
     reader.go("translation", model="translator", text=TEXT)
     tree = search(reader)["tree"]
-    chosen = max(
-        (node for node in tree if node["step"] == 1 and node["state"] == "pruned"), key=lambda node: node["id"]
-    )
+    *_, chosen = (node for node in tree if node["step"] == 1 and node["state"] == "pruned")
     text = chosen["token"].replace("▁", " ").strip()
     reader.click(f".hypothesis[data-id='{chosen['id']}']")
     assert reader.text(".hypothesis-told .written") == text
@@ -186,4 +188,4 @@ def test_it_is_saved_speaks_korean_and_fits_a_phone(browser: Any, host: Host, tm
         svg, image = reader.saved("beam", tmp_path)
         token = next(node["token"] for node in search(reader)["tree"] if node["step"] == 2)
         assert f">{token.replace('▁', '_')}</text>" in svg
-        assert len(image.getcolors(1 << 24)) > 20
+        assert len(image.getcolors(1 << 24) or ()) > 20

@@ -26,8 +26,7 @@ export function beamTree({ nodes, pick, label }) {
   const x = (node) => MARGIN + node.step * COLUMN;
   const y = (node) => MARGIN + (places[node.id].row + 0.5) * ROW;
   const svg = s("svg", { class: "beam-tree", height, role: "group", aria: { label } });
-  const edges = nodes.map((node) => node.parent !== null && s("path", { class: "branch", d: curve(node),
-    "stroke-width": (0.75 + 3.25 * node.probability).toFixed(2) }));
+  const edges = nodes.map((node) => (node.parent === null ? null : branch(node)));
   const boxes = nodes.map((node) => box(node));
   svg.append(...edges.filter(Boolean), ...boxes);
   const element = document.createElement("div");
@@ -35,22 +34,30 @@ export function beamTree({ nodes, pick, label }) {
   element.append(svg);
   let now = { step: 0 };
 
-  function curve(node) {
+  function branch(node) {
     const parent = nodes[node.parent];
     const [x1, y1, x2, y2] = [x(parent) + BOX.width, y(parent), x(node), y(node)];
     const middle = (x1 + x2) / 2;
-    return `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
+    const d = `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
+    return s("path", { class: "branch", d, "stroke-width": (0.75 + 3.25 * node.probability).toFixed(2) });
   }
 
   function box(node) {
     const [left, top] = [x(node), y(node) - BOX.height / 2];
-    return s("g", { class: "hypothesis", role: "button", tabindex: "-1", data: { id: node.id, focus: `node-${node.id}` },
-                    onclick: () => pick(node.id), onkeydown: (event) => onKey(event, node) },
-      s("title", {}),
-      s("rect", { x: left, y: top, width: BOX.width, height: BOX.height, rx: 7 }),
-      s("text", { x: left + BOX.width / 2, y: node.parent === null ? y(node) : top + 12, class: "token" },
-        short(node.token.replaceAll("▁", "_"))),
-      node.parent !== null && s("text", { x: left + BOX.width / 2, y: top + 26, class: "number" }, told(node)));
+    const middle = left + BOX.width / 2;
+    const token = short(node.token.replaceAll("▁", "_"));
+    return s("g", {
+      class: "hypothesis",
+      role: "button",
+      tabindex: "-1",
+      data: { id: node.id, focus: `node-${node.id}` },
+      onclick: () => pick(node.id),
+      onkeydown: (event) => onKey(event, node),
+    },
+    s("title", {}),
+    s("rect", { x: left, y: top, ...BOX, rx: 7 }),
+    s("text", { x: middle, y: node.parent === null ? y(node) : top + 12, class: "token" }, token),
+    node.parent !== null && s("text", { x: middle, y: top + 26, class: "number" }, told(node)));
   }
 
   /** What became of each node by a step: it ended, it leads on, or it was dropped. */
@@ -73,22 +80,25 @@ export function beamTree({ nodes, pick, label }) {
     const width = MARGIN * 2 + step * COLUMN + BOX.width;
     svg.setAttribute("width", width);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    nodes.forEach((node) => {
-      const classes = [state[node.id], way.has(node.id) ? "best" : "", node.step > step ? "unborn" : ""].join(" ");
-      edges[node.id]?.setAttribute?.("class", `branch ${classes}`);
-      boxes[node.id].setAttribute("class", `hypothesis ${classes}`);
-      boxes[node.id].dataset.state = node.step > step ? "unborn" : state[node.id];
-      boxes[node.id].setAttribute("aria-pressed", String(node.id === chosen));
-      boxes[node.id].setAttribute("tabindex", node.id === (chosen ?? 0) ? "0" : "-1");
+    for (const node of nodes) {
+      const fate = node.step > step ? "unborn" : state[node.id];
+      const classes = way.has(node.id) ? `${fate} best` : fate;
       const words = `${node.token}: ${told(node)}, ${t(`translation.${state[node.id]}`)}`;
-      boxes[node.id].setAttribute("aria-label", words);
-      boxes[node.id].querySelector("title").textContent = words;
-    });
+      const own = boxes[node.id];
+      edges[node.id]?.setAttribute("class", `branch ${classes}`);
+      own.setAttribute("class", `hypothesis ${classes}`);
+      own.dataset.state = fate;
+      own.setAttribute("aria-pressed", String(node.id === chosen));
+      own.setAttribute("aria-label", words);
+      own.setAttribute("tabindex", node.id === (chosen ?? 0) ? "0" : "-1");
+      own.querySelector("title").textContent = words;
+    }
     if (moved) requestAnimationFrame(() => element.scrollTo({ left: width - element.clientWidth }));
   }
 
   function onKey(event, node) {
-    const column = nodes.filter((one) => one.step === node.step).sort((a, b) => places[a.id].row - places[b.id].row);
+    const column = nodes.filter((one) => one.step === node.step);
+    column.sort((a, b) => places[a.id].row - places[b.id].row);
     const at = column.indexOf(node);
     const children = nodes.filter((one) => one.parent === node.id && one.step <= now.step);
     const next = {
@@ -119,14 +129,15 @@ export function wayTo(nodes, node) {
   return way;
 }
 
-/** Rows of all nodes, by id: in each column in their parents' order, then the most probable first, about the middle. */
+/** Rows of all nodes, by id: in each column in their parents' order, then the most probable first; in the middle. */
 function placed(nodes) {
   const places = nodes.map(() => ({ row: 0 }));
   const steps = Math.max(...nodes.map((node) => node.step));
   const columns = Array.from({ length: steps + 1 }, (_, step) => nodes.filter((node) => node.step === step));
   const most = Math.max(...columns.map((column) => column.length));
   for (const column of columns) {
-    column.sort((a, b) => (places[a.parent]?.row ?? 0) - (places[b.parent]?.row ?? 0) || b.log_prob - a.log_prob);
+    const above = (node) => places[node.parent]?.row ?? 0;
+    column.sort((a, b) => above(a) - above(b) || b.log_prob - a.log_prob);
     column.forEach((node, at) => {
       places[node.id].row = (most - column.length) / 2 + at;
     });

@@ -19,8 +19,8 @@ function plotly() {
   return fetched;
 }
 
-/** Draw traces into an element, in the colours of the page. Axes are {x: title, y: title}, `log` where y is logarithmic, and
-`format` for the numbers of y. */
+/** Draw traces into an element, in the colours of the page. Axes are {x: title, y: title}, with `log` where y is
+logarithmic and a `format` for its numbers. */
 export async function chart(element, traces, axes, layout = {}) {
   const drawn = await plotly();
   const lines = { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true };

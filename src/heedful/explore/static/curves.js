@@ -41,7 +41,8 @@ export function metricsOf(runs) {
 
 /** The points {x, y} of a metric in reports of one kind. */
 export function curve(run, kind, metric, across) {
-  const rows = run.rows.filter((row) => row.kind === kind && typeof row[metric] === "number" && typeof row[across] === "number");
+  const told = (row) => [metric, across].every((name) => typeof row[name] === "number");
+  const rows = run.rows.filter((row) => row.kind === kind && told(row));
   return { x: rows.map((row) => row[across]), y: rows.map((row) => row[metric]) };
 }
 

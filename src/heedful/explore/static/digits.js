@@ -1,10 +1,11 @@
-/* Digits that the page draws by itself, light on dark as handwritten ones are kept: something to look at before one has
-a picture at hand. */
+/* Digits that the page draws by itself, light on dark as handwritten ones are kept: something to look at before one
+has a picture at hand. */
 
 const SIDE = 64;
 const PEN = 7;
 
-/** Strokes of each digit on a square of side 1: lines through points, and arcs [x, y, radius x, radius y, from, to] in turns. */
+/** Strokes of each digit on a square of side 1: lines through points, and arcs [x, y, radius across, radius down,
+from, to], in turns. */
 const STROKES = {
   0: [{ arc: [0.5, 0.5, 0.21, 0.33, 0, 1] }],
   1: [{ line: [[0.37, 0.3], [0.53, 0.16], [0.53, 0.84]] }],

@@ -6,11 +6,11 @@ const KINDS = ["image/png", "image/jpeg"];
 
 /** A file as base64: as it is where it is small, otherwise with its shorter side brought to `side` pixels.
 
-Gives {data, width, height, reduced}; throws where the browser can't read it. */
+Gives {data, width, height}; throws where the browser can't read it. */
 export async function packed(file, side) {
   const bitmap = await createImageBitmap(file);
   const size = { width: bitmap.width, height: bitmap.height };
-  if (file.size <= SMALL_BYTES && KINDS.includes(file.type)) return { data: await base64(file), ...size, reduced: false };
+  if (file.size <= SMALL_BYTES && KINDS.includes(file.type)) return { data: await base64(file), ...size };
   const scale = Math.min(1, side / Math.min(bitmap.width, bitmap.height));
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, Math.round(bitmap.width * scale));
@@ -21,7 +21,7 @@ export async function packed(file, side) {
   pen.imageSmoothingQuality = "high";
   pen.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   const kind = Math.max(canvas.width, canvas.height) <= 64 ? "image/png" : "image/jpeg";
-  return { data: canvasData(canvas, kind), width: canvas.width, height: canvas.height, reduced: scale < 1 };
+  return { data: canvasData(canvas, kind), width: canvas.width, height: canvas.height };
 }
 
 /** What is on a canvas as base64 of a file. */

@@ -14,17 +14,23 @@ group    which points belong together: `element.only(group)` lets the others fad
 export function labelledPoints({ points, width, height, label }) {
   const at = scaled(points, width, height);
   const names = placedNames(points, at, width, height);
-  const svg = s("svg", { class: "points", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", aria: { label } });
+  const frame = { width, height, viewBox: `0 0 ${width} ${height}` };
+  const svg = s("svg", { class: "points", ...frame, role: "group", aria: { label } });
   const order = points.map((_, i) => i).sort((a, b) => points[a].large - points[b].large); // large ones above
   for (const i of order) {
-    const point = points[i];
-    svg.append(s("g", { class: `point${point.large ? " large" : ""}`, role: "img", tabindex: "-1",
-                        data: { group: point.group, label: point.label, x: point.x, y: point.y }, aria: { label: point.words } },
-      s("title", {}, point.words),
-      s("circle", { cx: at[i].x, cy: at[i].y, r: point.large ? RADIUS.large : RADIUS.small, fill: point.colour }),
-      point.mark && s("text", { class: "mark-in", x: at[i].x, y: at[i].y }, point.mark),
-      names[i] && s("text", { class: "name", x: names[i].x, y: names[i].y, fill: point.colour,
-                              "font-size": point.large ? TEXT.large : TEXT.small }, point.label)));
+    const { x, y, label: name, large, mark, group, colour: fill, words } = points[i];
+    const kind = large ? "large" : "small";
+    svg.append(s("g", {
+      class: `point ${kind}`,
+      role: "img",
+      tabindex: "-1",
+      data: { group, label: name, x, y },
+      aria: { label: words },
+    },
+    s("title", {}, words),
+    s("circle", { cx: at[i].x, cy: at[i].y, r: RADIUS[kind], fill }),
+    mark && s("text", { class: "mark-in", ...at[i] }, mark),
+    names[i] && s("text", { class: "name", ...names[i], fill, "font-size": TEXT[kind] }, name)));
   }
   walkable(svg, ".point")();
   svg.only = (group) => svg.querySelectorAll(".point").forEach((point) => {
@@ -52,12 +58,14 @@ function placedNames(points, at, width, height) {
   const names = points.map(() => null);
   const order = points.map((_, i) => i).sort((a, b) => points[b].large - points[a].large);
   for (const i of order) {
-    const size = points[i].large ? TEXT.large : TEXT.small;
-    const away = (points[i].large ? RADIUS.large : RADIUS.small) + GAP;
+    const kind = points[i].large ? "large" : "small";
+    const size = TEXT[kind];
+    const away = RADIUS[kind] + GAP;
     pen.font = `${size}px ${family}`;
     const wide = pen.measureText(points[i].label).width;
     const { x, y } = at[i];
-    const tries = [[x + away, y], [x - away - wide, y], [x - wide / 2, y - away - size / 2], [x - wide / 2, y + away + size / 2]];
+    const tall = away + size / 2;
+    const tries = [[x + away, y], [x - away - wide, y], [x - wide / 2, y - tall], [x - wide / 2, y + tall]];
     for (const [left, middle] of tries) {
       const box = { left, right: left + wide, top: middle - size * 0.6, bottom: middle + size * 0.6 };
       if (box.left < 0 || box.right > width || box.top < 0 || box.bottom > height) continue;

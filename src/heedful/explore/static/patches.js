@@ -1,5 +1,5 @@
-/* Weights of patches over the picture they are of: what is looked at glows, the rest is dimmed. The same in both themes,
-since it lies on a picture and not on the page. */
+/* Weights of patches over the picture they are of: what is looked at glows, the rest is dimmed. The same in both
+themes, since it lies on a picture and not on the page. */
 
 import { h, s } from "heedful/elements.js";
 import { percent } from "heedful/numbers.js";
@@ -7,45 +7,70 @@ import { percent } from "heedful/numbers.js";
 const GLOW = [255, 150, 40];
 const DIM = 0.5;
 const BRIGHT = 0.62;
+const TALLEST = 420;
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-/** An element with the picture `image` (a data URI) and weights (rows x columns), with a cursor that reads them out. */
+/** An element with the picture `image` (a data URI) and weights (rows x columns), with a cursor that reads them out.
+
+describe(row, column, weight)   what the cursor says */
 export function patches({ image, weights, grid: [rows, columns], width, label, describe }) {
   const high = Math.max(...weights, 1e-9);
-  const cell = Math.max(4, Math.floor(Math.min(width / columns, 420 / rows)));
-  const [wide, tall] = [cell * columns, cell * rows];
-  const cells = Array.from(weights, (weight, i) => s("rect", {
-    class: "patch", x: (i % columns) * cell, y: Math.floor(i / columns) * cell, width: cell, height: cell,
-    fill: `rgb(${GLOW.map((part) => Math.round((part * weight) / high)).join(" ")})`,
-    "fill-opacity": (DIM + ((BRIGHT - DIM) * weight) / high).toFixed(3), data: { row: Math.floor(i / columns), column: i % columns, weight },
-    onpointerenter: () => move(i),
-  }));
+  const cell = Math.max(4, Math.floor(Math.min(width / columns, TALLEST / rows)));
+  const size = { width: cell * columns, height: cell * rows };
+  const place = (at) => ({ row: Math.floor(at / columns), column: at % columns });
   const mark = s("rect", { class: "patch-mark", width: cell, height: cell, visibility: "hidden" });
-  const svg = s("svg", { class: "patches", width: wide, height: tall, viewBox: `0 0 ${wide} ${tall}`, role: "img", tabindex: "0", "shape-rendering": "crispEdges",
-                         aria: { label }, onpointerleave: () => move(null), onkeydown: onKey },
-    s("image", { href: image, width: wide, height: tall, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
-    cells, mark);
   const readout = h("p", { class: "readout unsaved", aria: { live: "polite" } }, "\u00a0");
-  let at = null;
+  const svg = s("svg", {
+    class: "patches",
+    ...size,
+    viewBox: `0 0 ${size.width} ${size.height}`,
+    role: "img",
+    tabindex: "0",
+    "shape-rendering": "crispEdges",
+    aria: { label },
+    onpointerleave: () => move(null),
+    onkeydown: onKey,
+  }, s("image", { href: image, ...size, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
+  Array.from(weights, patch), mark);
+  let cursor = null;
+
+  function patch(weight, at) {
+    const { row, column } = place(at);
+    const part = weight / high;
+    return s("rect", {
+      class: "patch",
+      x: column * cell,
+      y: row * cell,
+      width: cell,
+      height: cell,
+      fill: `rgb(${GLOW.map((one) => Math.round(one * part)).join(" ")})`,
+      "fill-opacity": (DIM + (BRIGHT - DIM) * part).toFixed(3),
+      data: { row, column, weight },
+      onpointerenter: () => move(at),
+    });
+  }
 
   function move(next) {
-    at = next;
-    mark.setAttribute("visibility", at === null ? "hidden" : "visible");
-    readout.textContent = at === null ? "\u00a0" : describe(Math.floor(at / columns), at % columns, percent(weights[at]));
-    if (at === null) return;
-    mark.setAttribute("x", (at % columns) * cell);
-    mark.setAttribute("y", Math.floor(at / columns) * cell);
+    cursor = next;
+    mark.setAttribute("visibility", cursor === null ? "hidden" : "visible");
+    if (cursor === null) {
+      readout.textContent = "\u00a0";
+      return;
+    }
+    const { row, column } = place(cursor);
+    readout.textContent = describe(row, column, percent(weights[cursor]));
+    mark.setAttribute("x", column * cell);
+    mark.setAttribute("y", row * cell);
   }
 
   function onKey(event) {
-    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
-    if (!down && !right) return;
+    const step = STEPS[event.key];
+    if (!step) return;
     event.preventDefault();
-    if (at === null) move(0);
-    else {
-      const row = Math.max(0, Math.min(rows - 1, Math.floor(at / columns) + down));
-      move(row * columns + Math.max(0, Math.min(columns - 1, (at % columns) + right)));
-    }
+    const from = cursor === null ? { row: -step[0], column: -step[1] } : place(cursor);
+    const row = Math.max(0, Math.min(rows - 1, from.row + step[0]));
+    move(row * columns + Math.max(0, Math.min(columns - 1, from.column + step[1])));
   }
 
-  return h("div", { class: "patches-frame" }, svg, readout);
+  return h("div", {}, svg, readout);
 }

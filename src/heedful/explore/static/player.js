@@ -7,8 +7,8 @@ const PACE = 900;
 
 /** An element that shows one of `frames` at a time: each an element, a list of them, or a function that gives them.
 
-`at` is the frame it opens on, or else the last; `moved(at)` hears of every move of the reader's. The element has `stop()`,
-which ends its clock, `show(at)`, and `at()`. */
+`at` is the frame it opens on, or else the last; `moved(at)` hears of every move of the reader's. The element has
+`stop()`, which ends its clock, `show(at)`, and `at()`. */
 export function player(frames, label, { at = frames.length - 1, moved = () => {} } = {}) {
   let clock = null;
   const shown = h("div", { class: "frame" });
@@ -31,7 +31,8 @@ export function player(frames, label, { at = frames.length - 1, moved = () => {}
     at = Math.max(0, Math.min(frames.length - 1, next));
     slider.value = at;
     const frame = [typeof frames[at] === "function" ? frames[at]() : frames[at]].flat().filter(Boolean);
-    if (frame.length !== 1 || shown.firstChild !== frame[0]) shown.replaceChildren(...frame); // what stays keeps its scroll
+    const stays = frame.length === 1 && shown.firstChild === frame[0]; // and keeps its scroll
+    if (!stays) shown.replaceChildren(...frame);
     count.textContent = `${label} ${at + 1} / ${frames.length}`;
     play.textContent = clock ? t("player.stop") : t("player.play");
   }

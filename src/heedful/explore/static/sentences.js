@@ -28,14 +28,15 @@ export function sentencesForm(look) {
   }
 
   function append(text) {
-    const area = h("textarea", { name: "sentence", rows: 1, spellcheck: "false", aria: { label: t("text.sentence") } });
-    const drop = h("button", { type: "button", class: "quiet", title: t("text.drop"), aria: { label: t("text.drop") }, onclick: () => {
+    const [label, remove] = [t("text.sentence"), t("text.drop")];
+    const area = h("textarea", { name: "sentence", rows: 1, spellcheck: "false", aria: { label }, value: text });
+    const drop = h("button", { type: "button", class: "quiet", title: remove, aria: { label: remove } }, "×");
+    const item = h("li", {}, h("span", { class: "badge" }), area, drop);
+    drop.addEventListener("click", () => {
       item.remove();
       count();
       submit();
-    } }, "×");
-    const item = h("li", {}, h("span", { class: "badge" }), area, drop);
-    area.value = text;
+    });
     list.append(item);
     count();
     return area;
@@ -61,7 +62,8 @@ export function sentencesForm(look) {
 
   form.addEventListener("input", grow);
   form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("textarea")) {
+    const sends = event.key === "Enter" && !event.shiftKey && !event.isComposing;
+    if (sends && event.target.matches("textarea")) {
       event.preventDefault();
       form.requestSubmit();
     }

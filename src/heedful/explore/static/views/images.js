@@ -1,5 +1,6 @@
-/* Images: which patches a head looks at, over the picture; rollout through all layers; and what the model takes it for. */
+/* Images: which patches a head looks at, over the picture; rollout; and what the model takes it for. */
 
+import { bars } from "heedful/bars.js";
 import { digit, DIGITS } from "heedful/digits.js";
 import { chooser, h, walkable } from "heedful/elements.js";
 import { whole } from "heedful/fields.js";
@@ -11,32 +12,32 @@ import { picture } from "heedful/picture.js";
 import { t } from "heedful/words.js";
 
 export const what = {
-  paper: "Dosovitskiy et al. 2020, An Image is Worth 16x16 Words, sections 3.1 and 4.5; rollout: Abnar & Zuidema 2020, section 3",
+  paper: "Dosovitskiy et al. 2020, An Image is Worth 16x16 Words, sections 3.1 and 4.5; " +
+    "rollout: Abnar & Zuidema 2020, section 3",
   files: ["src/heedful/models/vit.py", "src/heedful/explore/images.py"],
 };
 
+const FIRST = "3";
+
 export function open({ root, model, put }) {
   const trouble = h("p", { class: "note bad", role: "alert" });
-  const file = h("input", { type: "file", accept: "image/*", id: "image-file", class: "file", onchange: () => take(file.files[0]) });
-  const row = h("div", { class: "digits", role: "group", aria: { label: t("images.digits") } }, DIGITS.map((name) => {
-    const canvas = digit(name);
-    return h("button", { type: "button", class: "thumbnail", tabindex: "-1", title: t("images.digit", { digit: name }),
-                         data: { digit: name, focus: `digit-${name}` }, aria: { label: t("images.digit", { digit: name }) },
-                         onclick: () => put({ digit: name, image: undefined }) }, canvas);
-  }));
-  const settle = walkable(row, ".thumbnail");
-  const sources = h("div", { class: "sources" },
-    h("div", { class: "drop" }, file, h("label", { class: "button", for: "image-file" }, t("images.choose")),
-      h("span", { class: "note" }, t("images.drop"))),
-    h("div", { class: "field" }, h("span", {}, t("images.digits")), row));
+  const file = h("input", { type: "file", accept: "image/*", id: "image-file", class: "file" });
+  const digits = h("div", { class: "digits", role: "group", aria: { label: t("images.digits") } },
+    DIGITS.map((name) => digitButton(name, () => put({ digit: name, image: undefined }))));
+  const settle = walkable(digits, ".thumbnail");
   const stage = h("div", { class: "images" });
-  root.append(sources, trouble, stage);
+  root.append(
+    h("div", { class: "sources" },
+      h("div", { class: "drop" }, file, h("label", { class: "button", for: "image-file" }, t("images.choose")),
+        h("span", { class: "note" }, t("images.drop"))),
+      h("div", { class: "field" }, h("span", {}, t("images.digits")), digits)),
+    trouble, stage);
+  file.addEventListener("change", () => take(file.files[0]));
   const deaf = receive(root, take);
 
   async function take(given) {
     trouble.textContent = "";
     try {
-      if (!given) throw new Error("nothing");
       const { data } = await packed(given, model.image_size ?? 224);
       put({ image: forAddress(data), digit: undefined });
     } catch {
@@ -46,19 +47,18 @@ export function open({ root, model, put }) {
   }
 
   async function changed({ state, ask }) {
-    const name = state.image ? null : DIGITS.includes(state.digit) ? state.digit : "3";
-    row.querySelectorAll(".thumbnail").forEach((button) =>
+    const name = state.image ? null : DIGITS.includes(state.digit) ? state.digit : FIRST;
+    digits.querySelectorAll(".thumbnail").forEach((button) =>
       button.setAttribute("aria-pressed", String(button.dataset.digit === name)));
     settle();
     const image = name === null ? fromAddress(state.image) : canvasData(digit(name));
     const answer = await ask("/explore/look", { model: model.name, image });
     const weights = decoded(answer.weights);
-    const [layers, heads, count] = weights.shape;
+    const [layers, heads] = weights.shape;
     const layer = whole(state.layer, layers) ?? layers - 1;
     const head = state.head === "mean" ? "mean" : (whole(state.head, heads) ?? 0);
-    const [rows, columns] = answer.grid;
-    const thumbnails = { shape: [layers, heads, rows, columns], values: bytes(weights.values, count) };
-    const title = head === "mean" ? t("attention.placeMean", { layer: layer + 1 })
+    const title = head === "mean"
+      ? t("attention.placeMean", { layer: layer + 1 })
       : t("attention.place", { layer: layer + 1, head: head + 1 });
     const [one, all] = [h("div"), h("div")];
     stage.replaceChildren(
@@ -68,12 +68,12 @@ export function open({ root, model, put }) {
           (value) => put({ layer, head: value }))),
       h("div", { class: "over" }, picture("patches", title, one), picture("rollout", t("images.rollout"), all)),
       h("div", { class: "taken" },
-        picture("classes", t("images.classes"), h("div", { class: "class-bars" },
-          h("img", { class: "plain", src: answer.image, alt: t("images.seen"), title: t("images.seen") }), classes(answer.classes)),
-          h("p", { class: "note" }, [t("images.size", { side: model.image_size, rows, columns, patch: model.patch_size }),
-            name === null && t("images.reduced")].filter(Boolean).join(" "))),
-        picture("heads", t("attention.heads"),
-          headGrid({ thumbnails, chosen: { layer, head }, pick: (l, other) => put({ layer: l, head: other }) }))));
+        picture("classes", t("images.classes"), taken(answer), h("p", { class: "note" }, size(model, answer, name))),
+        picture("heads", t("attention.heads"), headGrid({
+          thumbnails: small(weights, answer.grid),
+          chosen: { layer, head },
+          pick: (row, column) => put({ layer: row, head: column }),
+        }))));
     drawOver(one, answer, chosen(weights, layer, head), title);
     drawOver(all, answer, decoded(answer.rollout).values, t("images.rollout"));
   }
@@ -81,41 +81,56 @@ export function open({ root, model, put }) {
   return { changed, close: deaf };
 }
 
+function digitButton(name, pick) {
+  const label = t("images.digit", { digit: name });
+  return h("button", {
+    type: "button",
+    class: "thumbnail",
+    tabindex: "-1",
+    title: label,
+    data: { digit: name, focus: `digit-${name}` },
+    aria: { label },
+    onclick: pick,
+  }, digit(name));
+}
+
 function counted(count) {
   return Array.from({ length: count }, (_, i) => [i, String(i + 1)]);
 }
 
-/** Each head's weights as 0 to 255, where its largest is 255. */
-function bytes(values, count) {
-  const out = new Uint8Array(values.length);
+/** All heads in small: each one's weights as 0 to 255, where its largest is 255. */
+function small({ shape: [layers, heads, count], values }, grid) {
+  const bytes = new Uint8Array(values.length);
   for (let start = 0; start < values.length; start += count) {
     const one = values.subarray(start, start + count);
     const high = Math.max(...one) || 1;
-    one.forEach((value, i) => {
-      out[start + i] = Math.round((255 * value) / high);
-    });
+    bytes.set(one.map((value) => Math.round((255 * value) / high)), start);
   }
-  return out;
+  return { shape: [layers, heads, ...grid], values: bytes };
 }
 
 /** The weights (patches) of a head, or the mean of a layer's heads. */
 function chosen({ shape: [, heads, count], values }, layer, head) {
   const of = (one) => values.subarray((layer * heads + one) * count, (layer * heads + one + 1) * count);
   if (head !== "mean") return of(head);
-  return Float32Array.from({ length: count }, (_, i) => counted(heads).reduce((sum, [one]) => sum + of(one)[i], 0) / heads);
+  return of(0).map((_, i) => counted(heads).reduce((sum, [one]) => sum + of(one)[i], 0) / heads);
 }
 
-function classes(found) {
-  const highest = found[0]?.score || 1;
-  return h("ol", { class: "bars" }, found.map(({ label, score }) =>
-    h("li", {}, h("span", { class: "bar-name" }, label),
-      h("span", { class: "bar-track" }, h("span", { class: "bar-fill", style: { width: `${(score / highest) * 100}%` } })),
-      h("span", { class: "bar-number" }, percent(score)))));
+/** What the model sees, and what it takes that for. */
+function taken({ image, classes }) {
+  return h("div", { class: "class-bars" },
+    h("img", { class: "plain", src: image, alt: t("images.seen"), title: t("images.seen") }),
+    bars(classes.map(({ label, score }) => ({ name: label, share: score }))));
+}
+
+function size({ image_size: side, patch_size: patch }, { grid: [rows, columns] }, digitName) {
+  const told = t("images.size", { side, rows, columns, patch });
+  return digitName === null ? `${told} ${t("images.reduced")}` : told;
 }
 
 function drawOver(frame, { image, grid }, weights, label) {
+  const describe = (row, column, weight) => t("images.patch", { row: row + 1, column: column + 1, weight });
   frame.append(
-    patches({ image, grid, weights, label, width: Math.max(160, frame.clientWidth),
-              describe: (row, column, weight) => t("images.patch", { row: row + 1, column: column + 1, weight }) }),
+    patches({ image, grid, weights, label, describe, width: Math.max(160, frame.clientWidth) }),
     h("p", { class: "note" }, t("images.brightest", { weight: percent(Math.max(...weights)) })));
 }

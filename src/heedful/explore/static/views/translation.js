@@ -1,4 +1,4 @@
-/* Translation: the beam as a tree that grows step by step, what it found, and which source tokens each token came from. */
+/* Translation: the beam as a tree that grows step by step, what it found, and where in the source that came from. */
 
 import { canonical } from "heedful/api.js";
 import { beamTree, wayTo } from "heedful/beamtree.js";
@@ -14,14 +14,20 @@ import { NUMBER } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 
 export const what = {
-  paper: "Vaswani et al. 2017, section 6.1 (beam search); Wu et al. 2016, section 7 (penalties); Bahdanau et al. 2014, " +
-    "section 3.1, and Luong et al. 2015, section 3.1 (scores and alignment)",
+  paper: "Vaswani et al. 2017, section 6.1 (beam search); Wu et al. 2016, section 7 (penalties); " +
+    "Bahdanau et al. 2014, section 3.1, and Luong et al. 2015, section 3.1 (scores and alignment)",
   files: ["src/heedful/decode/beams.py", "src/heedful/explore/beams.py", "src/heedful/nn/scores.py"],
 };
 
 const BEAMS = [1, 2, 3, 4, 5, 6, 8, 12, 16];
 const PENALTY = { low: 0, high: 5, step: 0.1 };
-const FORMULAS = { dot: "qᵀk", scaled: "qᵀk / √d", general: "qᵀWk", concat: "vᵀ tanh(W[q; k])", location: "Wq" };
+const FORMULAS = {
+  dot: "qᵀk",
+  scaled: "qᵀk / √d",
+  general: "qᵀWk",
+  concat: "vᵀ tanh(W[q; k])",
+  location: "Wq",
+};
 /** What belongs to one search alone, and goes when another is asked for. */
 const ANEW = { step: undefined, node: undefined, best: undefined };
 
@@ -34,7 +40,7 @@ export function open({ root, model, put }) {
   root.append(form, controls, ...(model.score ? [scored(model.score)] : []), beam, rest);
   let shown = null;
 
-  /** The search of the present question as {key, answer, tree, playing}; built anew only when the question is another. */
+  /** The search that a question asks for as {key, answer, tree, playing}: made anew only where it is another one. */
   async function searched(question, ask) {
     const key = canonical(question);
     const answer = await ask("/explore/translate", question);
@@ -71,8 +77,8 @@ export function open({ root, model, put }) {
         (count) => put({ beams: Number(count), ...ANEW })),
       numberField({ label: t("translation.penalty"), name: "penalty", value: penalty, ...PENALTY,
                     pick: (value) => put({ penalty: value, ...ANEW }) }));
-    const question = { model: model.name, text, prefix: state.prefix, beams, length_penalty: penalty === 1 ? undefined : penalty };
-    const found = await searched(question, ask);
+    const length_penalty = penalty === 1 ? undefined : penalty; // what an exported page was asked
+    const found = await searched({ model: model.name, text, prefix: state.prefix, beams, length_penalty }, ask);
     const { answer, tree, playing } = found;
     const best = whole(state.best, answer.translations.length) ?? 0;
     const chosen = whole(state.node, answer.tree.length);
@@ -80,7 +86,8 @@ export function open({ root, model, put }) {
     playing.show(whole(state.step, tree.steps + 1) ?? tree.steps);
     if (shown !== found) {
       shown = found;
-      beam.replaceChildren(picture("beam", t("translation.beam", { beams }), legend(), playing, h("div", { class: "slot" })));
+      const title = t("translation.beam", { beams });
+      beam.replaceChildren(picture("beam", title, legend(), playing, h("div", { class: "slot" })));
       if (chosen !== null) tree.reveal(chosen);
     }
     beam.querySelector(".slot").replaceChildren(told(answer.tree, chosen, state.prefix, put));
@@ -106,12 +113,15 @@ function legend() {
 
 /** What the chosen box stands for, and the way to make all translations begin with it. */
 function told(nodes, chosen, prefix, put) {
-  if (chosen === null || chosen === 0) return h("p", { class: "note unsaved hypothesis-told" }, t("translation.pick"));
+  if (!chosen) return h("p", { class: "note unsaved hypothesis-told" }, t("translation.pick"));
   const node = nodes[chosen];
   const text = written(nodes, node);
-  const numbers = [t("translation.token", { token: node.token.replaceAll("▁", "_"), probability: percent(node.probability) }),
+  const token = node.token.replaceAll("▁", "_");
+  const numbers = [
+    t("translation.token", { token, probability: percent(node.probability) }),
     t("translation.sum", { sum: plain(node.log_prob) }),
-    node.state === "finished" && t("translation.score", { score: plain(node.score), rank: node.rank + 1 })];
+    node.state === "finished" && t("translation.score", { score: plain(node.score), rank: node.rank + 1 }),
+  ];
   return h("div", { class: "hypothesis-told" },
     h("p", { class: "written" }, text || t("translation.nothing")),
     h("p", { class: "note" }, numbers.filter(Boolean).join(" · ")),
@@ -133,11 +143,15 @@ function written(nodes, node) {
 function list(translations, best, pick) {
   if (!translations.length) return h("p", { class: "note" }, t("translation.none"));
   return h("ol", { class: "found" }, translations.map(({ text, score }, rank) =>
-    h("li", {},
-      h("button", { type: "button", data: { saved: "", rank, focus: `found-${rank}` },
-                    aria: { pressed: String(rank === best) }, onclick: () => pick(rank) },
-        h("span", { class: "rank" }, `${rank + 1}.`), h("span", { class: "words" }, text || t("translation.nothing")),
-        h("span", { class: "bar-number" }, plain(score))))));
+    h("li", {}, h("button", {
+      type: "button",
+      data: { saved: "", rank, focus: `found-${rank}` },
+      aria: { pressed: String(rank === best) },
+      onclick: () => pick(rank),
+    },
+    h("span", { class: "rank" }, `${rank + 1}.`),
+    h("span", { class: "words" }, text || t("translation.nothing")),
+    h("span", { class: "bar-number" }, plain(score))))));
 }
 
 function alignment({ source, translations }, best, room) {
@@ -147,9 +161,11 @@ function alignment({ source, translations }, best, room) {
   const [rows, columns] = weights.shape;
   const rowNames = tokens.slice(0, rows).map((token) => token.replaceAll("▁", "_"));
   const columnNames = source.slice(0, columns).map(shownText);
-  return picture("alignment", t("translation.alignment"), matrix({
-    values: weights.values, rows, columns, rowNames, columnNames, highest: 1, width: Math.max(240, room - 44),
-    label: t("translation.alignment"),
-    describe: (row, column, value) => t("attention.cell", { from: rowNames[row], to: columnNames[column], weight: percent(value) }),
+  const label = t("translation.alignment");
+  const describe = (row, column, value) =>
+    t("attention.cell", { from: rowNames[row], to: columnNames[column], weight: percent(value) });
+  return picture("alignment", label, matrix({
+    values: weights.values, rows, columns, rowNames, columnNames, highest: 1, label, describe,
+    width: Math.max(240, room - 44),
   }));
 }

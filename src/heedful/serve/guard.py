@@ -5,6 +5,7 @@ takes nothing from others. Whatever goes wrong behind it, the client gets the us
 """
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ SENDING = 10.0
 """Seconds beyond the limit of a request in which its answer may still be sent."""
 LINGER = 2.0
 """Seconds for which a body that was refused is still read, so that the client sees the answer."""
+LINGER_BYTES = 16_000_000
+"""And how much of it."""
 
 
 @dataclass
@@ -230,14 +233,14 @@ class Reply:
         await self._send({"type": "http.response.body", "body": body, "more_body": receive is not None})
         if receive is None:
             return
-        try:
+        left = LINGER_BYTES
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
-                while True:
+                while left > 0:
                     message = await receive()
+                    left -= len(message.get("body", b""))
                     if message["type"] == "http.disconnect" or not message.get("more_body", False):
                         break
-        except TimeoutError:
-            pass
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -84,7 +84,7 @@ class Guard:
         loop = asyncio.get_running_loop()
         call = Call(loop.time() + desk.limits.max_seconds, {})
         scope["heedful"] = call
-        reply = Reply(send)
+        reply = Reply(send, scope["path"])
         work = not _light(scope)
         counted = False
         try:
@@ -212,8 +212,9 @@ class Guard:
 class Reply:
     """What is sent back: remembers how far it came."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, path: str) -> None:
         self._send = send
+        self._path = path
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -224,7 +225,7 @@ class Reply:
 
     async def refuse(self, refusal: Refusal, receive: Receive | None = None) -> None:
         """Say no. With `receive`, the connection ends there, after what is still under way was passed over."""
-        body = refusal.body
+        body = refusal.body(self._path)
         headers = {**refusal.headers, "content-type": "application/json", "content-length": str(len(body))}
         if receive is not None:
             headers["connection"] = "close"

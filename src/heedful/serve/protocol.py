@@ -75,7 +75,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What can't be read as HTTP at all is told in the usual shape."""
-        body = Refusal(400, f"{msg.rstrip('.')}; check the request's head").body
+        body = Refusal(400, f"{msg.rstrip('.')}; check the request's head").body()
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()

@@ -350,6 +350,21 @@ class PipelineRequest(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
+class OpenAIError(BaseModel):
+    """Why there is no answer, for OpenAI's clients."""
+
+    message: str
+    type: str
+    param: None
+    code: int
+
+
+class OpenAIErrorBody(BaseModel):
+    """An error as OpenAI's clients read it."""
+
+    error: OpenAIError
+
+
 class ErrorBody(BaseModel):
     """Why there is no answer."""
 

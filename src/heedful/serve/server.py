@@ -161,12 +161,12 @@ def _few_threads() -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket at an address; 0 is any port that is free."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"port {port} must lie between 0 and 65535; 0 is any that is free")
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
         raise UserError(f"the host {host!r} is not known; use an address of this machine, or 127.0.0.1") from None
-    except OverflowError:
-        raise UserError(f"port {port} must lie between 0 and 65535; 0 is any that is free") from None
     found = socket.socket(family, kind, number)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

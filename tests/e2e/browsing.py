@@ -1,63 +1,44 @@
 """The explorer's page as somebody reads it: a server with very small models, and a browser that looks at it."""
 
 import base64
+import io
 import json
 import re
 import socket
 import threading
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
 import numpy as np
-import plotly
 import torch
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
-from fastapi.staticfiles import StaticFiles
+from fastapi import FastAPI
 from PIL import Image
 
 import heedful
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
-from heedful.explore.api import router
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
+from heedful.serve.app import build
+from heedful.serve.guard import Desk
+from heedful.serve.keys import Keys
+from heedful.serve.limits import Limits
+from heedful.serve.logs import Log
+from heedful.serve.metrics import Meters
+from heedful.serve.models import Loaded, Models
 
 STATIC = Path(heedful.__file__).parent / "explore" / "static"
-WORDS = [
-    "the",
-    "animal",
-    "didn",
-    "'",
-    "t",
-    "cross",
-    "street",
-    "because",
-    "it",
-    "was",
-    "too",
-    "tired",
-    ".",
-    "capital",
-    "of",
-    "france",
-    "is",
-    "paris",
-    "a",
-    "river",
-    "##s",
-    "old",
-]
+WORDS = "the animal didn ' t cross street because it was too tired . capital of france is paris a river ##s old"
 SENTENCE = "The animal didn't cross the street because it was too tired."
 
 
 def page_models(folder: Path) -> dict[str, Path]:
     """A BERT that fills blanks, and an encoder that turns its queries and keys."""
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n", encoding="utf-8")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS.split()]) + "\n", encoding="utf-8")
     tokenizer = wordpiece.load(folder)
     sizes = {"vocab_size": tokenizer.vocab_size, "layers": 2, "dim": 24, "heads": 3, "ffn_dim": 37}
     models: dict[str, Bert | BertForPretraining] = {
@@ -74,9 +55,10 @@ def page_models(folder: Path) -> dict[str, Path]:
 class Host:
     """A server in a thread of this process, on a port of its own, that can be stopped and started again."""
 
-    def __init__(self, models: Mapping[str, Any], key: str | None = None) -> None:
+    def __init__(self, models: Mapping[str, Any], key: str | None = None, runs: Sequence[Path] = ()) -> None:
         self.models = models
         self.key = key
+        self.runs = runs
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -84,7 +66,11 @@ class Host:
 
     def __enter__(self) -> Self:
         config = uvicorn.Config(
-            page_app(self.models, self.key), port=self.port, log_level="error", timeout_graceful_shutdown=1
+            page_app(self.models, self.key, self.runs),
+            port=self.port,
+            log_level="error",
+            lifespan="off",
+            timeout_graceful_shutdown=1,
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run)
@@ -109,42 +95,14 @@ class Host:
             return json.load(response)
 
 
-def page_app(models: Mapping[str, Any], key: str | None) -> Any:
-    """The explorer and its page, as the server has them."""
-    app = FastAPI()
-    app.include_router(router(Loaded(models)))
-
-    @app.middleware("http")
-    async def locked(request: Request, proceed: Any) -> Response:
-        if (
-            key
-            and request.url.path.startswith("/explore")
-            and request.headers.get("Authorization") != f"Bearer {key}"
-        ):
-            return JSONResponse({"error": "a key is needed", "error_type": "Unauthorized"}, 401)
-        return await proceed(request)
-
-    @app.get("/health")
-    def health() -> dict[str, str]:
-        return {}
-
-    @app.get("/")
-    def page() -> FileResponse:
-        return FileResponse(STATIC / "index.html")
-
-    @app.get("/static/plotly.min.js")
-    def plotly_js() -> FileResponse:
-        return FileResponse(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
-
-    app.mount("/static", StaticFiles(directory=STATIC))
-    return app
-
-
-class Loaded(dict[str, Any]):
-    """Models by name."""
-
-    def names(self) -> list[str]:
-        return list(self)
+def page_app(models: Mapping[str, Any], key: str | None, runs: Sequence[Path]) -> FastAPI:
+    """The app of `heedful serve`, with models that are loaded already."""
+    loaded = Models()
+    for name, predictor in models.items():
+        loaded.add(Loaded(name=name, predictor=predictor, lane=None, can=frozenset()))
+    desk = Desk(loaded, Limits(), Keys([key] if key else []), Meters(), Log(file=io.StringIO()))
+    desk.ready = True
+    return build(desk, runs=runs)
 
 
 def numbers(packed: Mapping[str, Any]) -> np.ndarray:
@@ -182,10 +140,15 @@ class Reader:
     def __exit__(self, kind: type | None, *rest: object) -> None:
         self.context.close()
         if kind is None:
-            said = [line for line in self.said if not any(re.search(one, line) for one in self.expected)]
-            assert said == []
-            elsewhere = [url for url in self.asked if not url.startswith((self.host.url, "data:", "blob:"))]
-            assert elsewhere == []
+            self.check()
+
+    def check(self) -> None:
+        """Nothing unexpected was said on the console, and nobody else was asked for anything."""
+        said = [line for line in self.said if not any(re.search(one, line) for one in self.expected)]
+        elsewhere = [url for url in self.asked if not url.startswith((self.host.url, "data:", "blob:"))]
+        self.said, self.asked, self.expected = [], [], []
+        assert said == []
+        assert elsewhere == []
 
     def go(self, view: str = "", **values: Any) -> None:
         """Open a view by its link, and wait until it stands still."""
@@ -195,7 +158,12 @@ class Reader:
 
     def settle(self) -> None:
         """Wait until the view has followed the address."""
-        self.page.wait_for_selector(".view:not([aria-busy]):not(:empty)")
+        self.page.wait_for_function(
+            """() => {
+              const view = document.querySelector(".view:not([aria-busy]):not(:empty)");
+              return view && view.dataset.shows === location.hash;
+            }"""
+        )
 
     def click(self, selector: str) -> None:
         """Click, and wait for what comes of it."""

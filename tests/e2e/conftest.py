@@ -171,8 +171,23 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+@pytest.fixture(scope="module")
+def _reading(browser: Any, host: Host) -> Iterator[Reader]:
+    with Reader(browser, host) as reading:
+        yield reading
+
+
 @pytest.fixture
-def reader(browser: Any, host: Host) -> Iterator[Reader]:
-    """Somebody before the page. At the end the console must be empty, and nobody else have been asked."""
+def reader(_reading: Reader) -> Iterator[Reader]:
+    """Somebody before the page, whom the tests of a module share: views are told everything by their links."""
+    yield _reading
+    _reading.page.unroute_all()
+    _reading.page.mouse.move(2, 2)
+    _reading.check()
+
+
+@pytest.fixture
+def newcomer(browser: Any, host: Host) -> Iterator[Reader]:
+    """Somebody who has never been here."""
     with Reader(browser, host) as reading:
         yield reading

@@ -1,22 +1,13 @@
 """The view of positions in a browser, for positions that are learned, sinusoidal, turned, and those of patches."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.e2e.browsing import Host, Reader, numbers
+from tests.e2e.browsing import Reader, numbers
 
 SAID = {"words": "Learned", "translator": "Sinusoidal", "rotary": "Rotary", "colours": "Learned"}
-
-
-@pytest.fixture(scope="module")
-def reader(browser: Any, host: Host) -> Iterator[Reader]:
-    """One page for all these tests, which reads plotly once."""
-    with Reader(browser, host) as reading:
-        yield reading
 
 
 @pytest.mark.parametrize("model", list(SAID))
@@ -67,3 +58,4 @@ def test_it_is_saved_and_fits_a_phone(reader: Reader, tmp_path: Path):
     reader.page.set_viewport_size({"width": 390, "height": 844})
     reader.go("positions", model="rotary")
     assert reader.page.evaluate("document.documentElement.scrollWidth") <= 390
+    reader.page.set_viewport_size({"width": 1280, "height": 900})

@@ -43,18 +43,40 @@ def test_a_link_brings_everything_back(reader: Reader, view: str):
     assert reader.values() == {key: str(value) for key, value in {"model": "words", **values}.items()}
 
 
-def test_the_interface_in_korean(reader: Reader):
-    reader.go("attention", model="words", layer=1, head=0)
-    reader.page.click("[data-value=ko]")
-    reader.page.wait_for_selector("html[lang=ko]")
-    reader.settle()
+def test_the_link_is_copied_whole(newcomer: Reader):
+    newcomer.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    newcomer.go()
+    newcomer.page.click("text=Copy link")
+    newcomer.page.wait_for_selector("text=Copied")
+    copied = newcomer.page.evaluate("navigator.clipboard.readText()")
+    assert copied == f"{newcomer.host.url}/#attention?model=words"
+
+
+def test_a_model_that_shows_nothing_says_why(newcomer: Reader):
+    models = newcomer.host.ask("/explore/models")
+    models[0] |= {"views": [], "why": "an exported file does not show its inside"}
+    newcomer.page.route("**/explore/models", lambda route: route.fulfill(json=models))
+    newcomer.go()
+    assert newcomer.page.input_value(".model select") == "rotary", "the first that shows something"
+    newcomer.page.select_option(".model select", "words")
+    newcomer.page.wait_for_selector("main:has-text('an exported file does not show its inside')")
+    newcomer.page.select_option(".model select", "translator")
+    newcomer.page.wait_for_selector(".view[data-view=attention]")
+    newcomer.settle()
+
+
+def test_the_interface_in_korean(newcomer: Reader):
+    newcomer.go("attention", model="words", layer=1, head=0)
+    newcomer.page.click("[data-value=ko]")
+    newcomer.page.wait_for_selector("html[lang=ko]")
+    newcomer.settle()
     korean = json.loads((STATIC / "text.ko.json").read_text(encoding="utf-8"))
-    assert reader.text("h1") == korean["attention.title"]
-    assert reader.page.get_attribute("html", "lang") == "ko"
-    assert reader.text("[data-picture=strands] h2") == "2층, 헤드 1"
-    reader.page.reload()
-    reader.settle()
-    assert reader.text("h1") == korean["attention.title"]
+    assert newcomer.text("h1") == korean["attention.title"]
+    assert newcomer.page.get_attribute("html", "lang") == "ko"
+    assert newcomer.text("[data-picture=strands] h2") == "2층, 헤드 1"
+    newcomer.page.reload()
+    newcomer.settle()
+    assert newcomer.text("h1") == korean["attention.title"]
 
 
 def test_the_browsers_language_is_spoken(browser: Any, host: Host):
@@ -63,27 +85,27 @@ def test_the_browsers_language_is_spoken(browser: Any, host: Host):
         assert reader.text("h1") == "헤드 하나의 속"
 
 
-def test_light_and_dark(reader: Reader):
+def test_light_and_dark(newcomer: Reader):
     def corner() -> list[int]:
-        return reader.page.evaluate(
+        return newcomer.page.evaluate(
             "[...document.querySelector('.thumbnail canvas').getContext('2d').getImageData(2, 3, 1, 1).data]"
         )
 
     def ground() -> str:
-        return reader.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return newcomer.page.evaluate("getComputedStyle(document.body).backgroundColor")
 
-    reader.go("attention", model="words")
+    newcomer.go("attention", model="words")
     light, light_cell = ground(), corner()
-    reader.click("[data-value=dark]")
+    newcomer.click("[data-value=dark]")
     assert ground() != light
     assert corner() != light_cell, "pictures are painted anew"
-    reader.page.reload()
-    reader.settle()
+    newcomer.page.reload()
+    newcomer.settle()
     assert ground() != light
-    reader.click("[data-value=system]")
+    newcomer.click("[data-value=system]")
     assert ground() == light
-    reader.page.emulate_media(color_scheme="dark")
-    reader.settle()
+    newcomer.page.emulate_media(color_scheme="dark")
+    newcomer.settle()
     assert ground() != light
 
 
@@ -100,7 +122,7 @@ def test_keys(reader: Reader):
     reader.page.keyboard.press("?")
     assert "choose a view" in reader.text("dialog")
     reader.page.keyboard.press("Escape")
-    assert reader.page.locator("dialog").count() == 0
+    reader.page.wait_for_selector("dialog", state="detached")
 
 
 def test_every_view_says_what_it_shows(reader: Reader):
@@ -164,6 +186,36 @@ def test_the_server_goes_and_comes_back(browser: Any, host: Host):
         assert reader.text(".banner") == ""
 
 
+def test_a_busy_server_is_asked_again(newcomer: Reader):
+    newcomer.expected = ["429"]
+    refused = []
+
+    def once(route: Any) -> None:
+        if refused:
+            route.continue_()
+        else:
+            refused.append(route.request.url)
+            busy = {"error": "no more may be under way", "error_type": "Overloaded"}
+            route.fulfill(status=429, headers={"Retry-After": "1"}, json=busy)
+
+    newcomer.page.route("**/explore/attention/grid", once)
+    newcomer.go("attention", model="words")
+    assert newcomer.page.locator(".thumbnail").count() == 6
+    assert newcomer.text("[role=alert]") == ""
+    assert len(refused) == 1
+
+
+def test_a_view_that_can_not_be_fetched_is_told(newcomer: Reader):
+    newcomer.expected = ["ERR_FAILED"]
+    newcomer.page.route("**/views/head.js", lambda route: route.abort())
+    newcomer.go("attention", model="words")
+    newcomer.page.click("nav.views a:has-text('Inside one head')")
+    newcomer.page.wait_for_selector("main:has-text('could not be fetched')")
+    newcomer.page.click("nav.views a:has-text('Attention')")
+    newcomer.page.wait_for_selector(".view[data-view=attention]")
+    newcomer.settle()
+
+
 def test_a_key_is_asked_for(browser: Any, host: Host):
     with Host(host.models, key="mellon") as locked, Reader(browser, locked) as reader:
         reader.expected = ["401"]
@@ -177,28 +229,28 @@ def test_a_key_is_asked_for(browser: Any, host: Host):
         reader.settle()
         reader.page.reload()
         reader.settle()
-        assert reader.page.locator("dialog").count() == 0
+        reader.page.wait_for_selector("dialog", state="detached")
 
 
-def test_an_exported_page_asks_nobody(reader: Reader):
+def test_an_exported_page_asks_nobody(newcomer: Reader):
     asked = {"model": "words", "text": SENTENCE}
     grid, matrix = (f"/explore/attention/{kind}" for kind in ("grid", "matrix"))
     place = {**asked, "layer": 1, "head": 2}
     answers = {
-        "GET /explore/models": [{**reader.host.ask("/explore/models")[0], "views": ["attention"]}],
-        f"POST {grid} {_canonical(asked)}": reader.host.ask(grid, **asked),
-        f"POST {matrix} {_canonical(place)}": reader.host.ask(matrix, **place),
+        "GET /explore/models": [{**newcomer.host.ask("/explore/models")[0], "views": ["attention"]}],
+        f"POST {grid} {_canonical(asked)}": newcomer.host.ask(grid, **asked),
+        f"POST {matrix} {_canonical(place)}": newcomer.host.ask(matrix, **place),
         "start": {"view": "attention", **asked},
         **{f"GET /static/text.{code}.json": json.loads(_static(f"text.{code}.json")) for code in ("en", "ko")},
     }
     script = f'<script id="exported" type="application/json">{json.dumps(answers)}</script>'
     html = _static("index.html").replace('<div id="page">', script + '<div id="page">')
-    reader.page.route(f"{reader.host.url}/", lambda route: route.fulfill(body=html, content_type="text/html"))
-    reader.go("attention", layer=1, head=2)
-    assert reader.text("[data-picture=strands] h2") == "Layer 2, head 3"
-    reader.page.click(".thumbnail[data-layer='0'][data-head='0']")
-    reader.page.wait_for_selector("[role=alert]:has-text('saved to a file')")
-    assert not any("/explore" in url or "/health" in url for url in reader.asked)
+    newcomer.page.route(f"{newcomer.host.url}/", lambda route: route.fulfill(body=html, content_type="text/html"))
+    newcomer.go("attention", layer=1, head=2)
+    assert newcomer.text("[data-picture=strands] h2") == "Layer 2, head 3"
+    newcomer.page.click(".thumbnail[data-layer='0'][data-head='0']")
+    newcomer.page.wait_for_selector("[role=alert]:has-text('saved to a file')")
+    assert not any("/explore" in url or "/health" in url for url in newcomer.asked)
 
 
 def _static(name: str) -> str:

@@ -1,4 +1,4 @@
-/* What the page shows, as its address says it: `#view?model=…&text=…`. A link is all that is needed to see it again. */
+/* What the page shows, as its address says it: `#view?model=…&text=…`. A link is enough to see it again. */
 
 /** {view, values} of the address. */
 export function read(hash = location.hash) {

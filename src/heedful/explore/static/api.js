@@ -29,10 +29,11 @@ export class Refused extends Error {
 
 const answers = new Map();
 let gone = false;
+let beat = null;
 let askForKey = async () => null;
 let asking = null;
 
-/** The answer to a question: `ask("GET", path)` or `ask("POST", path, body)`. Values that are undefined are left out. */
+/** The answer to a question: `ask("GET", path)`, or `ask("POST", path, body)` without what is undefined in it. */
 export async function ask(method, path, body, signal) {
   const question = [method, path, body === undefined ? undefined : canonical(body)].filter((part) => part).join(" ");
   if (exported) {
@@ -78,7 +79,9 @@ async function request(method, path, body, signal) {
 }
 
 async function send(method, path, body, key, signal) {
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  const headers = {};
+  if (body) headers["Content-Type"] = "application/json";
+  if (key) headers.Authorization = `Bearer ${key}`;
   const limits = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
   try {
     return await fetch(path.slice(1), { method, headers, body, signal: AbortSignal.any(limits) });
@@ -112,21 +115,28 @@ function rest(time, signal) {
   });
 }
 
+function checkSoon() {
+  clearTimeout(beat);
+  beat = setTimeout(check, BEAT_WHILE_GONE);
+}
+
 function lose() {
   if (gone) return;
   gone = true;
   server.dispatchEvent(new Event("gone"));
-  setTimeout(check, BEAT_WHILE_GONE);
+  checkSoon();
 }
 
-async function check() {
+/** See how the server is, and tell if that has changed. */
+export async function check() {
+  if (exported) return;
   let well = false;
   try {
     well = (await fetch("health", { signal: AbortSignal.timeout(BEAT), cache: "no-store" })).ok;
   } catch {
     // Still away.
   }
-  if (!well && gone) setTimeout(check, BEAT_WHILE_GONE);
+  if (!well && gone) checkSoon();
   else if (!well) lose();
   else if (gone) {
     gone = false;

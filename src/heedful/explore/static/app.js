@@ -2,13 +2,13 @@
 
 A view is a module of views/, named by its id, that exports
 
-    what         {paper, files}: the paper and the section as text, and our files where it is computed. Its few lines of
-                 explanation are the words "ID.what" of text.*.json; its name is "ID.title".
+    what         {paper, files}: the paper and the section as text, and our files where it is computed. Its name, one
+                 line on it and a few on what is seen are "ID.title", "ID.lead" and "ID.what" of text.*.json.
     open(stage)  builds the view once and returns {changed({state, ask}), close()}; `close` may be missing.
-                 `changed` brings the view up to what the address says: at first, after each `put`, on Back, when the
-                 server is there again and when the theme changes. It may be async. A newer call ends the older one: its
-                 `ask` then throws, which the shell overlooks. Every other error is shown above the view. An element that
-                 is made anew keeps the focus if it has the same `data-focus`.
+                 `changed` brings the view up to what the address says: at first, after each `put`, on Back, when
+                 the server is there again and when the theme changes. It may be async. A newer call ends the older
+                 one: its `ask` then throws, which the shell overlooks. Every other error is shown above the view.
+                 An element that is made anew keeps the focus if it has the same `data-focus`.
 
     stage.root             where the view's elements go
     stage.model            the chosen model, as GET /explore/models tells it
@@ -20,9 +20,9 @@ A view is a module of views/, named by its id, that exports
 Numbers come by `decoded` (numbers.js), words by `t` (words.js), pictures go into a `picture` (picture.js), which has
 the buttons that save it. */
 
-import { ask as question, exported, server, whenLocked } from "heedful/api.js";
+import { ask as question, check, exported, server, whenLocked } from "heedful/api.js";
 import { go, link, read } from "heedful/address.js";
-import { chooser, h, segments } from "heedful/elements.js";
+import { chooser, h, s, segments } from "heedful/elements.js";
 import { askForKey, showKeys } from "heedful/dialogs.js";
 import { chosenTheme, theme, THEMES, wear } from "heedful/theme.js";
 import { explanation } from "heedful/what.js";
@@ -36,13 +36,15 @@ const page = document.getElementById("page");
 let models = [];
 let training = false;
 let shown = null;
+let unfetched = false;
 
 /** The view and the model that the address asks for, or those that stand for it. */
 function wanted() {
   const start = exported?.start ?? {};
   const { view: asked, values } = read();
   const state = asked ? values : { ...start, view: undefined, ...values };
-  const model = models.find((one) => one.name === state.model) ?? models[0] ?? null;
+  const open = models.find((one) => one.views.length > 0) ?? models[0] ?? null;
+  const model = models.find((one) => one.name === state.model) ?? open;
   const views = viewsOf(model);
   const view = [asked, asked ? null : start.view, ...FIRST, ...views].find((one) => views.includes(one)) ?? null;
   return { view, model, state: { ...state, model: model?.name } };
@@ -55,7 +57,11 @@ function viewsOf(model) {
 /** Show what the address asks for. */
 async function follow() {
   const { view, model, state } = wanted();
-  if (!view) return refuse(t("shell.nothing"));
+  if (!view) {
+    leave();
+    markNavigation(view, model, state);
+    return refuse(model?.why ?? t("shell.nothing"));
+  }
   if (shown?.view !== view || shown.model !== model) await openView(view, model);
   document.title = `${t(`${view}.title`)} · ${model?.name ?? ""} · heedful`;
   markNavigation(view, model, state);
@@ -63,15 +69,21 @@ async function follow() {
 }
 
 async function openView(view, model) {
-  shown?.controller?.abort();
-  shown?.stage.close?.();
+  leave();
   const root = h("div", { class: "view", data: { view } });
   const opening = { view, model, root, controller: null, stage: {} };
   shown = opening;
-  const module = await import(`heedful/views/${view}.js`);
+  const module = await import(`heedful/views/${view}.js`).catch(() => null);
   if (shown !== opening) return;
+  if (!module) {
+    unfetched = true; // a browser does not fetch a module twice, so that only loading the page again helps
+    refuse(t("shell.unfetched"));
+    check();
+    return;
+  }
   page.querySelector("main").replaceChildren(
-    h("header", { class: "view-head" }, h("h1", {}, t(`${view}.title`)), h("p", { class: "lead" }, t(`${view}.lead`))),
+    h("header", { class: "view-head" }, h("h1", {}, t(`${view}.title`)), linkButton(),
+      h("p", { class: "lead" }, t(`${view}.lead`))),
     explanation(view, module.what),
     h("div", { class: "trouble", role: "alert" }),
     root,
@@ -81,6 +93,12 @@ async function openView(view, model) {
     model,
     put: (values, options) => put(values, options),
   });
+}
+
+function leave() {
+  shown?.controller?.abort();
+  shown?.stage.close?.();
+  shown = null;
 }
 
 /** Let the view follow the address, and say what went wrong. */
@@ -94,7 +112,7 @@ async function bringUp(state) {
     controller.signal.throwIfAborted();
     return answer;
   };
-  const trouble = page.querySelector(".trouble");
+  const trouble = page.querySelector(".trouble") ?? h("div", {});
   mine.root.setAttribute("aria-busy", "true");
   try {
     const focused = document.activeElement?.dataset.focus;
@@ -108,7 +126,10 @@ async function bringUp(state) {
     trouble.replaceChildren(...(error.kind === "gone" ? [] : [h("p", {}, said(error))]));
     if (error.kind === undefined && error.status === undefined) throw error;
   } finally {
-    if (mine.controller === controller) mine.root.removeAttribute("aria-busy");
+    if (mine.controller === controller) {
+      mine.root.removeAttribute("aria-busy");
+      mine.root.dataset.shows = location.hash;
+    }
   }
 }
 
@@ -130,13 +151,11 @@ function refuse(words) {
 
 /** Head, navigation and place for the view, in the language of now. */
 function build() {
-  shown?.controller?.abort();
-  shown?.stage.close?.();
-  shown = null;
+  leave();
   page.replaceChildren(
     h("a", { class: "skip", href: "#main", onclick: skip }, t("shell.skip")),
     h("header", { class: "bar" },
-      h("a", { class: "brand", href: "#" }, h("span", { class: "mark", aria: { hidden: "true" } }), "heedful"),
+      h("a", { class: "brand", href: "#" }, mark(), "heedful"),
       modelChooser(),
       h("div", { class: "settings" }, languages(), themes(),
         h("button", { type: "button", class: "icon", title: t("shell.keys"), aria: { label: t("shell.keys") },
@@ -147,12 +166,35 @@ function build() {
   );
 }
 
+function mark() {
+  return s("svg", { class: "mark", viewBox: "0 0 32 32", aria: { hidden: "true" } },
+    s("rect", { width: 32, height: 32, rx: 8 }), s("path", { d: "M9 8v16M9 16C16 16 16 8 23 8M9 16c7 0 7 8 14 8" }));
+}
+
+/** A button that puts the view's link on the clipboard, or shows it where there is none. */
+function linkButton() {
+  const attributes = { type: "button", class: "quiet", aria: { live: "polite" }, onclick: copy };
+  const button = h("button", attributes, t("shell.copy"));
+  async function copy() {
+    const { view, state } = wanted();
+    const url = new URL(link(view, state), location.href).href;
+    try {
+      await navigator.clipboard.writeText(url);
+      button.textContent = t("shell.copied");
+      setTimeout(() => (button.textContent = t("shell.copy")), 1500);
+    } catch {
+      window.prompt(t("shell.copy"), url);
+    }
+  }
+  return button;
+}
+
 function modelChooser() {
   const { model } = wanted();
   if (models.length < 2) return h("p", { class: "model" }, model?.name ?? "");
   const pick = (name) => {
     const { view, state } = wanted();
-    go(view, { model: name, text: state.text, pair: state.pair });
+    go(view ?? "", { model: name, text: state.text, pair: state.pair });
     follow();
   };
   const field = chooser(t("shell.model"), models.map((one) => [one.name, one.name]), model?.name, pick);
@@ -179,6 +221,8 @@ function markNavigation(view, model, state) {
     ...viewsOf(model).map((one) =>
       h("a", { href: link(one, one === view ? state : carried), aria: { current: one === view ? "page" : null } },
         t(`${one}.title`))));
+  const current = page.querySelector("nav.views [aria-current]");
+  if (current) current.parentElement.scrollLeft = current.offsetLeft - current.parentElement.offsetLeft - 16;
   const select = page.querySelector(".model select");
   if (select) select.value = model.name;
 }
@@ -233,6 +277,7 @@ async function load() {
 
 async function recover() {
   banner("");
+  if (unfetched) location.reload();
   if (models.length) await follow();
   else await load();
 }

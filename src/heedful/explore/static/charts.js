@@ -19,10 +19,12 @@ function plotly() {
   return fetched;
 }
 
-/** Draw traces into an element, in the colours of the page. Axes are {x: title, y: title}. */
+/** Draw traces into an element, in the colours of the page. Axes are {x: title, y: title}, with `log` where y is
+logarithmic and a `format` for its numbers. */
 export async function chart(element, traces, axes, layout = {}) {
   const drawn = await plotly();
-  const axis = (title) => ({ title: { text: title }, gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true });
+  const lines = { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true };
+  const axis = (title) => ({ title: { text: title }, ...lines });
   const accent = [colour("accent"), colour("other"), colour("soft"), colour("ink")];
   await drawn.react(element, traces, {
     colorway: accent,
@@ -36,7 +38,7 @@ export async function chart(element, traces, axes, layout = {}) {
     hovermode: "x unified",
     hoverlabel: { bgcolor: colour("surface"), font: { color: colour("ink") } },
     xaxis: axis(axes.x),
-    yaxis: axis(axes.y),
+    yaxis: { ...axis(axes.y), ...(axes.log && { type: "log" }), ...(axes.format && { tickformat: axes.format }) },
     ...layout,
   }, { displayModeBar: false, responsive: true });
 }

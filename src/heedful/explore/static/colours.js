@@ -1,12 +1,16 @@
-/* Colour maps of pictures. Lightness alone carries the value and blue-green stands against orange, so that they can be
-read by the colour-blind and in print. */
+/* Colour maps of pictures. Lightness alone carries the value and blue-green stands against orange, so that they can
+be read by the colour-blind and in print. */
 
 import { isDark } from "heedful/theme.js";
 
 const LIGHT = [[255, 255, 255], [206, 231, 231], [128, 190, 194], [38, 132, 141], [4, 52, 60]];
 const DARK = [[21, 26, 29], [20, 62, 69], [22, 113, 122], [86, 184, 190], [214, 247, 247]];
-const LIGHT_SIGNED = [[133, 55, 8], [214, 132, 73], [244, 205, 176], [250, 250, 249], [165, 212, 214], [48, 140, 149], [3, 68, 78]];
-const DARK_SIGNED = [[255, 190, 140], [201, 112, 52], [92, 52, 28], [24, 29, 32], [16, 66, 73], [40, 146, 155], [176, 238, 240]];
+const LIGHT_SIGNED = [
+  [133, 55, 8], [214, 132, 73], [244, 205, 176], [250, 250, 249], [165, 212, 214], [48, 140, 149], [3, 68, 78],
+];
+const DARK_SIGNED = [
+  [255, 190, 140], [201, 112, 52], [92, 52, 28], [24, 29, 32], [16, 66, 73], [40, 146, 155], [176, 238, 240],
+];
 
 /** 256 colours [r, g, b] for values from 0 to 1. */
 export function sequential() {

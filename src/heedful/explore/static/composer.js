@@ -44,7 +44,8 @@ export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
 
   form.addEventListener("input", grow);
   form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("textarea")) submit(event);
+    const sends = event.key === "Enter" && !event.shiftKey && !event.isComposing; // of Hangul that is being composed
+    if (sends && event.target.matches("textarea")) submit(event);
   });
   form.show = (first, other) => {
     one.value = first;
@@ -57,5 +58,6 @@ export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
 }
 
 function field(name, label) {
-  return h("label", { class: "field wide" }, h("span", {}, label), h("textarea", { name, rows: 1, spellcheck: "false" }));
+  const area = h("textarea", { name, rows: 1, spellcheck: "false" });
+  return h("label", { class: "field wide" }, h("span", {}, label), area);
 }

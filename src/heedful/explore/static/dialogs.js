@@ -3,8 +3,10 @@
 import { h } from "heedful/elements.js";
 import { t } from "heedful/words.js";
 
-const KEYS = [["1 … 8", "keys.view"], ["/", "keys.text"], ["← → ↑ ↓", "keys.walk"], ["Enter", "keys.pick"], ["Esc", "keys.free"],
-              ["?", "keys.this"]];
+const KEYS = [
+  ["1 … 8", "keys.view"], ["/", "keys.text"], ["← → ↑ ↓", "keys.walk"],
+  ["Enter", "keys.pick"], ["Esc", "keys.free"], ["?", "keys.this"],
+];
 
 /** The key that the reader types, or null if it is not told. */
 export function askForKey(wrong) {

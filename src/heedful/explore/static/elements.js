@@ -22,7 +22,7 @@ function fill(element, properties, children) {
     else if (name === "value" || name === "checked" || name === "disabled") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => ![null, undefined, false].includes(child)));
   return element;
 }
 
@@ -32,13 +32,13 @@ function aria(element, key, said) {
 
 /** A choice of one among few, as a row of buttons: `options` are [value, words]. */
 export function segments(label, options, chosen, pick) {
-  return h(
-    "div",
-    { class: "segments", role: "group", aria: { label } },
-    options.map(([value, words]) =>
-      h("button", { type: "button", aria: { pressed: String(value === chosen) }, data: { value, focus: `${label}:${value}` },
-                    onclick: () => pick(value) }, words)),
-  );
+  const button = ([value, words]) => h("button", {
+    type: "button",
+    data: { value, focus: `${label}:${value}` },
+    aria: { pressed: String(value === chosen) },
+    onclick: () => pick(value),
+  }, words);
+  return h("div", { class: "segments", role: "group", aria: { label } }, options.map(button));
 }
 
 /** A choice of one among many, with its label. */
@@ -50,7 +50,8 @@ export function chooser(label, options, chosen, pick) {
 
 /** Yes or no, with its label. */
 export function toggle(label, on, pick) {
-  const box = h("input", { type: "checkbox", checked: on, data: { focus: label }, onchange: () => pick(box.checked) });
+  const box = h("input", { type: "checkbox", checked: on, data: { focus: label } });
+  box.addEventListener("change", () => pick(box.checked));
   return h("label", { class: "toggle" }, box, h("span", {}, label));
 }
 

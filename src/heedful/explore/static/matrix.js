@@ -10,6 +10,7 @@ import { colour } from "heedful/theme.js";
 const LARGEST = 26;
 const READABLE = 11;
 const LONGEST_NAME = 92;
+const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 /** An element that shows values (rows x columns, row-major).
 
@@ -19,20 +20,22 @@ tall                    height of a cell where it is not to be square
 highest                 what has the last colour, or else the largest value
 describe(row, column, value)   what the cursor reads out
 pick(row, column)       what a click or Enter does; chosen: the row that is marked */
-export function matrix({ values, rows, columns, rowNames, columnNames, signed = false, tall = null, highest = null, label,
-                         width, describe, pick, chosen = null }) {
+export function matrix({
+  values, rows, columns, rowNames, columnNames, signed = false, tall = null, highest = null, label, width, describe,
+  pick, chosen = null,
+}) {
   const high = highest ?? extent(values);
   const colours = signed ? diverging() : sequential();
   const image = paint(values, rows, columns, colours, signed ? -high : 0, high);
-  const canvas = h("canvas", { tabindex: "0", role: "img", class: "matrix", aria: { label } });
+  const reachable = { tabindex: "0", role: "img", data: { focus: label }, aria: { label } };
+  const canvas = h("canvas", { class: "matrix", ...reachable });
   const readout = h("p", { class: "readout unsaved", aria: { live: "polite" } }, "\u00a0");
   const element = h("div", { class: "matrix-frame" }, h("div", { class: "scroll" }, canvas), readout,
     scaleBar(colours, signed ? -high : 0, high));
   let cursor = null;
 
   const context = canvas.getContext("2d");
-  const style = getComputedStyle(document.body);
-  const family = style.fontFamily;
+  const family = getComputedStyle(document.body).fontFamily;
   const layout = measure(context, family, { rows, columns, rowNames, columnNames, width, tall });
   const sharp = window.devicePixelRatio || 1;
   canvas.width = Math.ceil(layout.width * sharp);
@@ -57,7 +60,8 @@ export function matrix({ values, rows, columns, rowNames, columnNames, signed = 
     const { left, top, across, down } = layout;
     context.strokeStyle = ink;
     context.lineWidth = 1.5;
-    context.strokeRect(left + column * across, top + row * down, Math.max(3, wide * across), Math.max(3, high * down));
+    const [x, y] = [left + column * across, top + row * down];
+    context.strokeRect(x, y, Math.max(3, wide * across), Math.max(3, high * down));
     context.lineWidth = 1;
   }
 
@@ -87,7 +91,8 @@ export function matrix({ values, rows, columns, rowNames, columnNames, signed = 
 
   function move(next) {
     cursor = next;
-    readout.textContent = cursor ? describe(cursor.row, cursor.column, values[cursor.row * columns + cursor.column]) : "\u00a0";
+    const { row, column } = cursor ?? {};
+    readout.textContent = cursor ? describe(row, column, values[row * columns + column]) : "\u00a0";
     draw();
   }
 
@@ -104,7 +109,7 @@ export function matrix({ values, rows, columns, rowNames, columnNames, signed = 
     if (at) pick?.(at.row, at.column);
   });
   canvas.addEventListener("keydown", (event) => {
-    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+    const [down, right] = STEPS[event.key] ?? [0, 0];
     if (down || right) {
       const from = cursor ?? { row: chosen ?? 0, column: -right };
       const row = Math.max(0, Math.min(rows - 1, from.row + (cursor ? down : 0)));
@@ -121,7 +126,10 @@ export function matrix({ values, rows, columns, rowNames, columnNames, signed = 
 function measure(context, family, { rows, columns, rowNames, columnNames, width, tall }) {
   const size = 12;
   context.font = `${size}px ${family}`;
-  const longest = (names) => Math.min(LONGEST_NAME, Math.max(...names.map((name) => context.measureText(name).width))) + 8;
+  const longest = (names) => {
+    const widest = names.reduce((most, name) => Math.max(most, context.measureText(name).width), 0);
+    return Math.min(LONGEST_NAME, widest) + 8;
+  };
   let left = rowNames ? longest(rowNames) : 0;
   let across = fit((width - left) / columns, tall !== null);
   let down = tall ?? across;
@@ -133,7 +141,8 @@ function measure(context, family, { rows, columns, rowNames, columnNames, width,
   }
   const namedColumns = Boolean(columnNames) && across >= READABLE;
   const top = namedColumns ? longest(columnNames) : 0;
-  return { left, top, across, down, size, namedRows, namedColumns, width: left + across * columns, height: top + down * rows };
+  const [right, bottom] = [left + across * columns, top + down * rows];
+  return { left, top, across, down, size, namedRows, namedColumns, width: right, height: bottom };
 }
 
 /** The width of a cell, in whole pixels where it has to be square. */

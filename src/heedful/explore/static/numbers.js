@@ -32,6 +32,12 @@ export function spread(values) {
   return sizes[Math.floor((sizes.length - 1) * 0.995)] || extent(values);
 }
 
+/** A value of the address as an index below `count`, or null if it is none. */
+export function index(value, count) {
+  const number = Number(value);
+  return value !== undefined && Number.isInteger(number) && number >= 0 && number < count ? number : null;
+}
+
 /** 0.1234 -> "12.3 %". */
 export function percent(value) {
   const hundred = value * 100;

@@ -5,9 +5,10 @@ import { t } from "heedful/words.js";
 
 const PACE = 900;
 
-/** An element that shows one of `frames` (each an element or a list of them) at a time; `stop()` ends its clock.
+/** An element that shows one of `frames` at a time: each an element, a list of them, or a function that gives them.
 
-`at` is the frame it opens on, or else the last; `moved(at)` hears of every move of the reader's. */
+`at` is the frame it opens on, or else the last; `moved(at)` hears of every move of the reader's. The element has
+`stop()`, which ends its clock, `show(at)`, and `at()`. */
 export function player(frames, label, { at = frames.length - 1, moved = () => {} } = {}) {
   let clock = null;
   const shown = h("div", { class: "frame" });
@@ -29,7 +30,9 @@ export function player(frames, label, { at = frames.length - 1, moved = () => {}
   function show(next) {
     at = Math.max(0, Math.min(frames.length - 1, next));
     slider.value = at;
-    shown.replaceChildren(...[frames[at]].flat().filter(Boolean));
+    const frame = [typeof frames[at] === "function" ? frames[at]() : frames[at]].flat().filter(Boolean);
+    const stays = frame.length === 1 && shown.firstChild === frame[0]; // and keeps its scroll
+    if (!stays) shown.replaceChildren(...frame);
     count.textContent = `${label} ${at + 1} / ${frames.length}`;
     play.textContent = clock ? t("player.stop") : t("player.play");
   }
@@ -49,6 +52,8 @@ export function player(frames, label, { at = frames.length - 1, moved = () => {}
   }
 
   element.stop = () => clearInterval(clock);
+  element.show = show;
+  element.at = () => at;
   show(at);
   return element;
 }

@@ -8,8 +8,11 @@ import { colour } from "heedful/theme.js";
 
 const MARGIN = 16;
 const SHARPNESS = 2;
-const SPEAKING = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap",
-  "opacity", "font-family", "font-size", "font-weight", "font-style", "text-anchor", "dominant-baseline", "visibility"];
+const FONT = ["font-family", "font-size", "font-weight", "font-style"];
+const SPEAKING = [
+  "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "opacity",
+  "text-anchor", "dominant-baseline", "visibility", ...FONT,
+];
 const SKIPPED = "button:not([data-saved]), input, select, textarea, .unsaved, .modebar-container";
 
 /** Save an element as `name`.svg. */
@@ -73,32 +76,34 @@ function drawBox(style, box, out, origin) {
   const radius = Math.min(parseFloat(style.borderTopLeftRadius) || 0, box.height / 2);
   if (!clear(style.backgroundColor)) out.append(s("rect", { ...place, rx: radius, fill: style.backgroundColor }));
   const sides = [["Top", 0, 0, 1, 0], ["Right", 1, 0, 1, 1], ["Bottom", 0, 1, 1, 1], ["Left", 0, 0, 0, 1]];
-  const seen = sides.filter(([side]) => parseFloat(style[`border${side}Width`]) > 0 && !clear(style[`border${side}Color`]));
+  const wide = (side) => parseFloat(style[`border${side}Width`]) > 0;
+  const seen = sides.filter(([side]) => wide(side) && !clear(style[`border${side}Color`]));
   const ink = ([side]) => ({ stroke: style[`border${side}Color`], "stroke-width": style[`border${side}Width`] });
   if (seen.length === 4) out.append(s("rect", { ...place, rx: radius, fill: "none", ...ink(sides[0]) }));
   else {
     for (const side of seen) {
-      const [, x1, y1, x2, y2] = side;
-      out.append(s("line", { x1: place.x + x1 * box.width, y1: place.y + y1 * box.height, x2: place.x + x2 * box.width,
-                             y2: place.y + y2 * box.height, ...ink(side) }));
+      const [x1, x2] = [side[1], side[3]].map((part) => place.x + part * box.width);
+      const [y1, y2] = [side[2], side[4]].map((part) => place.y + part * box.height);
+      out.append(s("line", { x1, y1, x2, y2, ...ink(side) }));
     }
   }
 }
 
 function drawImage(href, box, style, out, origin) {
-  out.append(s("image", { href, x: box.left - origin.x, y: box.top - origin.y, width: box.width, height: box.height,
-                          preserveAspectRatio: "none", style: { imageRendering: style.imageRendering } }));
+  const place = { x: box.left - origin.x, y: box.top - origin.y, width: box.width, height: box.height };
+  const drawn = { href, preserveAspectRatio: "none", style: { imageRendering: style.imageRendering } };
+  out.append(s("image", { ...place, ...drawn }));
 }
 
 /** The lines of a text, each where it stands: words that share a height are a line. */
 function drawText(node, style, out, origin) {
   const range = document.createRange();
+  const font = Object.fromEntries(FONT.map((name) => [name, style.getPropertyValue(name)]));
   let line = null;
   const write = () => {
     if (line) {
-      out.append(s("text", { x: line.x - origin.x, y: line.y - origin.y, fill: style.color, "font-family": style.fontFamily,
-        "font-size": style.fontSize, "font-weight": style.fontWeight, "font-style": style.fontStyle,
-        "dominant-baseline": "central", "xml:space": "preserve" }, line.text));
+      const place = { x: line.x - origin.x, y: line.y - origin.y, "dominant-baseline": "central" };
+      out.append(s("text", { ...place, ...font, fill: style.color, "xml:space": "preserve" }, line.text));
     }
   };
   for (const { 0: word, index } of node.textContent.matchAll(/\S+\s*/g)) {

@@ -1,5 +1,8 @@
-/* The arithmetic of a head for one asking word, as a table with a line for each word that answers, and as a formula. */
+/* The arithmetic of a head for one asking word: as a table with a line for each word that answers, and as a formula.
 
+`inside` is the answer of /explore/head with its keys and values decoded; `change` is what is left out, or null. */
+
+import { track } from "heedful/bars.js";
 import { diverging, paint } from "heedful/colours.js";
 import { h } from "heedful/elements.js";
 import { extent, percent, plain, row } from "heedful/numbers.js";
@@ -9,40 +12,52 @@ import { t } from "heedful/words.js";
 const FEW = 48;
 const TERMS = 4;
 
-/** The table. `inside` is the answer of /explore/head with decoded keys and values; `change` what is left out, or null. */
+/** The table. Of a long sentence it has the words that weigh most, unless `all` are wanted. */
 export function workings({ inside, change, source, pick, all, showAll }) {
   const { tokens, query, products, scaled, masked, weights, keys, values, output } = inside;
   const other = change === null ? null : inside.without[change];
   const highest = Math.max(...weights, ...(other?.weights ?? []), 1e-9);
   const [asked, said] = [Math.max(extent(query), extent(keys.values)), extent(values.values)];
-  const lines = shownLines(weights, all);
   const hides = masked.some((seen) => !seen);
-  const between = 3 + [divided(inside), hides, other].filter(Boolean).length;
-  const wide = h("div", { class: "sideways" },
-    h("table", { class: "workings" },
-      h("thead", {}, h("tr", {}, [t("head.word"), t("head.key"), scoreName(inside), divided(inside) && `÷ √${inside.width}`, hides && t("head.mask?"),
-        t("head.softmax"), other && t(`head.${change}`), t("head.value")].filter(Boolean)
-        .map((words) => h("th", { scope: "col" }, words)))),
-      h("tbody", {},
-        h("tr", { class: "asking" }, h("th", { scope: "row" }, "q"), h("td", {}, strip(query, asked)),
-          blank(between)),
-        lines.map((index) => h("tr", { class: index === source ? "chosen" : null, data: { source: index } },
-          h("th", { scope: "row" }, h("button", { type: "button", class: "quiet", data: { saved: "", focus: `source-${index}` },
-            aria: { pressed: String(index === source) }, onclick: () => pick(index) }, shownText(tokens[index]))),
-          h("td", {}, strip(row(keys, index), asked)),
-          h("td", { class: "number" }, plain(products[index])),
-          divided(inside) && h("td", { class: "number" }, plain(scaled[index])),
-          hides && h("td", { class: "number" }, masked[index] ? "" : "−∞"),
-          h("td", {}, bar(weights[index], highest, "bar-fill")),
-          other && h("td", {}, bar(other.weights[index], highest, "bar-fill changed")),
-          h("td", {}, strip(row(values, index), said)))),
-        outcome(t("head.output"), output, said, between),
-        other && outcome(t("head.outputWithout"), other.output, said, between))));
-  return h("div", {}, wide,
+  const lines = shownLines(weights, all);
+  const columns = [
+    [t("head.key"), (index) => strip(row(keys, index), asked)],
+    [scoreName(inside), (index) => number(products[index])],
+    divided(inside) && [`÷ √${inside.width}`, (index) => number(scaled[index])],
+    hides && [t("head.mask?"), (index) => h("span", { class: "number" }, masked[index] ? "" : "−∞")],
+    [t("head.softmax"), (index) => weight(weights[index], highest)],
+    other && [t(`head.${change}`), (index) => weight(other.weights[index], highest, true)],
+    [t("head.value"), (index) => strip(row(values, index), said)],
+  ].filter(Boolean);
+  const line = (index) => h("tr", { class: index === source ? "chosen" : null, data: { source: index } },
+    h("th", { scope: "row" }, answering(tokens[index], index, index === source, pick)),
+    columns.map(([, cell]) => h("td", {}, cell(index))));
+  const edge = (name, kind, first, last) => h("tr", { class: kind }, h("th", { scope: "row" }, name),
+    columns.map((_, i) => h("td", {}, i === 0 ? first : i === columns.length - 1 ? last : null)));
+  const table = h("table", { class: "workings" },
+    h("thead", {}, h("tr", {}, [t("head.word"), ...columns.map(([name]) => name)].map((name) =>
+      h("th", { scope: "col" }, name)))),
+    h("tbody", {},
+      edge("q", "asking", strip(query, asked), null),
+      lines.map(line),
+      edge(t("head.output"), "outcome", null, strip(output, said)),
+      other && edge(t("head.outputWithout"), "outcome", null, strip(other.output, said))));
+  return h("div", {},
+    h("div", { class: "sideways" }, table),
     lines.length < weights.length && h("p", { class: "note unsaved" },
       t("head.few", { shown: lines.length, all: weights.length }), " ",
       h("button", { type: "button", class: "quiet", onclick: showAll }, t("head.showAll"))),
     other && h("p", { class: "note" }, t("head.moved", { change: percent(distance(output, other.output)) })));
+}
+
+function answering(token, index, chosen, pick) {
+  return h("button", {
+    type: "button",
+    class: "quiet",
+    data: { saved: "", focus: `source-${index}` },
+    aria: { pressed: String(chosen) },
+    onclick: () => pick(index),
+  }, shownText(token));
 }
 
 /** All lines of a short sentence; of a long one those that weigh most, in the sentence's order. */
@@ -50,14 +65,6 @@ function shownLines(weights, all) {
   const lines = weights.map((_, index) => index);
   if (all || lines.length <= FEW) return lines;
   return lines.sort((a, b) => weights[b] - weights[a]).slice(0, FEW).sort((a, b) => a - b);
-}
-
-function outcome(label, vector, highest, between) {
-  return h("tr", { class: "outcome" }, h("th", { scope: "row" }, label), blank(between), h("td", {}, strip(vector, highest)));
-}
-
-function blank(count) {
-  return Array.from({ length: count }, () => h("td", {}));
 }
 
 /** A vector as a row of coloured cells. */
@@ -68,20 +75,23 @@ function strip(vector, highest) {
   return canvas;
 }
 
-function bar(weight, highest, className) {
-  return h("span", { class: "weight" },
-    h("span", { class: "bar-track" }, h("span", { class: className, style: { width: `${(weight / highest) * 100}%` } })),
-    h("span", { class: "bar-number" }, plain(weight)));
+function number(value) {
+  return h("span", { class: "number" }, plain(value));
+}
+
+function weight(value, highest, changed = false) {
+  const share = h("span", { class: "bar-number" }, plain(value));
+  return h("span", { class: "weight" }, track(value / highest, changed), share);
 }
 
 /** How a query and a key are compared: by their product, or as a recurrent model does. */
 function scoreName({ score }) {
-  return score === undefined || score === null ? "q·k" : score;
+  return score ?? "q·k";
 }
 
 /** Whether scores are divided by √d: always, but for the other scores of recurrent models. */
 function divided({ score }) {
-  return score === undefined || score === null || score === "scaled";
+  return (score ?? "scaled") === "scaled";
 }
 
 /** How far the output moves, against its own length. */
@@ -94,20 +104,22 @@ function distance(output, changed) {
 export function formula({ inside, source, change }) {
   const { query, products, scaled, masked, weights, width, output } = inside;
   const [key, value] = [row(inside.keys, source), row(inside.values, source)];
-  const terms = Array.from({ length: Math.min(TERMS, width) }, (_, i) => `(${plain(query[i], 2)} × ${plain(key[i], 2)})`);
-  const rest = width > TERMS ? " + …" : "";
-  const sum = scaled.reduce((total, score, i) => total + (masked[i] ? Math.exp(score - scaled[source]) : 0), 0);
-  const first = (vector) => `[${Array.from(vector.slice(0, TERMS), (one) => plain(one, 2)).join(", ")}${width > TERMS ? ", …" : ""}]`;
+  const [product, score, share] = [products[source], scaled[source], weights[source]].map((one) => plain(one));
+  const more = width > TERMS;
+  const terms = Array.from(query.slice(0, TERMS), (one, i) => `(${plain(one, 2)} × ${plain(key[i], 2)})`).join(" + ");
+  const first = (vector) => {
+    const numbers = Array.from(vector.slice(0, TERMS), (one) => plain(one, 2)).join(", ");
+    return `[${numbers}${more ? ", …" : ""}]`;
+  };
+  const sum = scaled.reduce((total, one, i) => total + (masked[i] ? Math.exp(one - scaled[source]) : 0), 0);
   const multiplied = !["concat", "location"].includes(inside.score);
   const lines = [
-    [scoreName(inside), multiplied ? `${terms.join(" + ")}${rest} = ${plain(products[source])}` : plain(products[source])],
-    divided(inside) && [`÷ √${width}`, `${plain(products[source])} ÷ ${plain(Math.sqrt(width))} = ${plain(scaled[source])}`],
-    [t("head.softmax"), masked[source]
-      ? `exp(${plain(scaled[source])}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${plain(weights[source])}`
-      : `exp(−∞) = 0`],
-    ["× v", `${plain(weights[source])} × ${first(value)} = ${first(Array.from(value, (one) => one * weights[source]))}`],
+    [scoreName(inside), multiplied ? `${terms}${more ? " + …" : ""} = ${product}` : product],
+    divided(inside) && [`÷ √${width}`, `${product} ÷ ${plain(Math.sqrt(width))} = ${score}`],
+    [t("head.softmax"), masked[source] ? `exp(${score}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${share}` : "exp(−∞) = 0"],
+    ["× v", `${share} × ${first(value)} = ${first(value.map((one) => one * weights[source]))}`],
     [t("head.sum"), `Σ = ${first(output)}`],
+    change !== null && [t(`head.${change}`), plain(inside.without[change].weights[source])],
   ].filter(Boolean);
-  if (change !== null) lines.push([t(`head.${change}`), `${plain(inside.without[change].weights[source])}`]);
   return h("dl", { class: "formula" }, lines.map(([name, words]) => [h("dt", {}, name), h("dd", {}, words)]));
 }

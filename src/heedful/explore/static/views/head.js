@@ -1,24 +1,24 @@
-/* Inside one head: for a chosen word q·k, divided by √d, masked, softmax, times v; and the same with a part left out. */
+/* Inside one head: for a chosen word q·k, divided by √d, masked, softmax, times v; and the same without a part. */
 
 import { composer } from "heedful/composer.js";
 import { chooser, h, segments } from "heedful/elements.js";
-import { formula, workings } from "heedful/workings.js";
-import { decoded } from "heedful/numbers.js";
+import { decoded, index } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
-import { shownText, tokenRow } from "heedful/tokens.js";
+import { shownText, tokenRow, word } from "heedful/tokens.js";
 import { NUMBER, SENTENCE } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
+import { formula, workings } from "heedful/workings.js";
 
 export const what = {
   paper: "Vaswani et al. 2017, Attention Is All You Need, section 3.2.1, equation 1, and footnote 4 on the scale",
-  files: ["src/heedful/nn/attention.py", "src/heedful/explore/trace.py"],
+  files: ["src/heedful/nn/attention.py", "src/heedful/explore/sites.py"],
 };
 
 const CHANGES = ["scale", "mask", "positions"];
 const PADDINGS = [0, 1, 2, 4, 8];
 
 export function open({ root, model, put }) {
-  const translates = model.family === "transformer" || model.family === "rnn";
+  const translates = ["transformer", "rnn"].includes(model.family);
   const parts = model.parts ?? ["encoder"];
   const form = composer(({ text, pair }) => put({ text, pair, token: undefined, source: undefined }), {
     pairLabel: translates ? t("attention.target") : t("text.pair"),
@@ -31,58 +31,56 @@ export function open({ root, model, put }) {
     const text = state.text ?? (translates ? NUMBER : SENTENCE);
     form.show(text, state.pair);
     const part = parts.includes(state.part) ? state.part : parts[0];
+    const body = { model: model.name, text, pair: state.pair, part: part === "encoder" ? undefined : part };
     const layers = part === "encoder" ? model.layers : (model.decoder_layers ?? model.layers);
-    const place = { layer: whole(state.layer, layers) ?? 0, head: whole(state.head, model.heads) ?? 0 };
-    const padding = PADDINGS.includes(Number(state.padding)) ? Number(state.padding) : 0;
-    const body = { model: model.name, text, pair: state.pair, part: part === "encoder" ? undefined : part, ...place,
-                   padding: padding || undefined };
-    const token = await rowFor(state, body, ask);
-    const answer = await ask("/explore/head", { ...body, token });
+    const place = { layer: index(state.layer, layers) ?? 0, head: index(state.head, model.heads) ?? 0 };
+    const padding = part === "encoder" && PADDINGS.includes(Number(state.padding)) ? Number(state.padding) : 0;
+    const token = askingRow(state, await ask("/explore/attention/grid", body), padding);
+    const answer = await ask("/explore/head", { ...body, ...place, token, padding: padding || undefined });
     const inside = { ...answer, keys: decoded(answer.keys), values: decoded(answer.values) };
     const changes = CHANGES.filter((name) => answer.without[name]);
     const change = changes.includes(state.without) ? state.without : null;
-    const strongest = answer.weights.indexOf(Math.max(...answer.weights));
-    const source = whole(state.source, answer.weights.length) ?? strongest;
+    const heaviest = answer.weights.indexOf(Math.max(...answer.weights));
+    const source = index(state.source, answer.weights.length) ?? heaviest;
+    const asking = answer.target_tokens ?? answer.tokens;
+    const names = { layer: place.layer + 1, head: place.head + 1, word: shownText(asking[token]) };
     stage.replaceChildren(
-      h("div", { class: "controls" },
-        parts.length > 1 && segments(t("attention.part"), parts.map((one) => [one, t(`attention.${one}`)]), part,
-          (value) => put({ part: value, layer: undefined, head: undefined, token: undefined, source: undefined })),
-        counted(t("attention.layer"), layers, place.layer, (layer) => put({ layer })),
-        counted(t("attention.head"), model.heads, place.head, (head) => put({ head })),
-        part === "encoder" && model.family !== "vit" && chooser(t("head.padding"), PADDINGS.map((one) => [one, String(one)]),
-          padding, (value) => put({ padding: Number(value) || undefined, source: undefined })),
-        changes.length > 0 && h("div", { class: "field" }, h("span", {}, t("head.change")),
-          segments(t("head.change"), [["", t("head.nothing")], ...changes.map((name) => [name, t(`head.${name}`)])],
-            change ?? "", (value) => put({ without: value || undefined })))),
+      h("div", { class: "controls" }, controls({ parts, part, layers, place, padding, changes, change })),
       h("div", { class: "asker" }, h("h2", {}, t("head.asks")),
-        tokenRow(answer.target_tokens ?? answer.tokens, token, (index) => put({ token: index, source: undefined }),
-          t("head.asks"))),
-      picture("workings", t("head.workings", { layer: place.layer + 1, head: place.head + 1,
-                                               word: shownText((answer.target_tokens ?? answer.tokens)[token]) }),
-        workings({ inside, change, source, pick: (index) => put({ source: index }), all: state.all === "1",
-                   showAll: () => put({ all: 1 }) })),
-      picture("formula", t("head.formula", { word: shownText(answer.tokens[source]) }), formula({ inside, source, change })));
+        tokenRow(asking, token, (row) => put({ token: row, source: undefined }), t("head.asks"))),
+      picture("workings", t("head.workings", names), workings({
+        inside, change, source, all: state.all === "1",
+        pick: (row) => put({ source: row }),
+        showAll: () => put({ all: 1 }),
+      })),
+      picture("formula", t("head.formula", { word: shownText(answer.tokens[source]) }),
+        formula({ inside, source, change })));
+  }
+
+  function controls({ parts, part, layers, place, padding, changes, change }) {
+    const numbered = (count) => Array.from({ length: count }, (_, i) => [i, String(i + 1)]);
+    const another = { layer: undefined, head: undefined, token: undefined, source: undefined };
+    const without = [["", t("head.nothing")], ...changes.map((name) => [name, t(`head.${name}`)])];
+    return [
+      parts.length > 1 && segments(t("attention.part"), parts.map((one) => [one, t(`attention.${one}`)]), part,
+        (value) => put({ ...another, part: value })),
+      chooser(t("attention.layer"), numbered(layers), place.layer, (layer) => put({ layer })),
+      chooser(t("attention.head"), numbered(model.heads), place.head, (head) => put({ head })),
+      part === "encoder" && chooser(t("head.padding"), PADDINGS.map((one) => [one, String(one)]), padding,
+        (value) => put({ padding: Number(value) || undefined, source: undefined })),
+      changes.length > 0 && h("div", { class: "field" }, h("span", {}, t("head.change")),
+        segments(t("head.change"), without, change ?? "", (value) => put({ without: value || undefined }))),
+    ];
   }
 
   return { changed };
 }
 
 /** The row that asks: that of the address, or *it*, or the first that is a word. */
-async function rowFor(state, body, ask) {
-  const { layer, head, padding, ...rest } = body;
-  const grid = await ask("/explore/attention/grid", rest);
+function askingRow(state, grid, padding) {
   const rows = grid.target_tokens ?? grid.tokens;
-  const asked = whole(state.token, rows.length);
+  const asked = index(state.token, rows.length + padding);
   if (asked !== null) return asked;
-  const it = rows.findIndex((token) => token.text.toLowerCase().replace("▁", "") === "it");
+  const it = rows.findIndex((token) => word(token) === "it");
   return it >= 0 ? it : Math.max(0, rows.findIndex((token) => !token.special));
-}
-
-function counted(label, count, chosen, pick) {
-  return chooser(label, Array.from({ length: count }, (_, i) => [i, String(i + 1)]), chosen, pick);
-}
-
-function whole(value, count) {
-  const number = Number(value);
-  return value !== undefined && Number.isInteger(number) && number >= 0 && number < count ? number : null;
 }

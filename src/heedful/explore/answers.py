@@ -38,7 +38,7 @@ class Answers:
     """How many answers of each kind."""
 
     def add(self, kind: str, question: str, answer: Callable[[], Any]) -> None:
-        """Ask, if there is room for more; a question that the model can't answer is left out too."""
+        """Ask, if there is room for more; else count what is missing."""
         if question in self.found:
             return
         if self.size < self.most_bytes:

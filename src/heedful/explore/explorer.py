@@ -258,7 +258,7 @@ class Explorer:
     ) -> tuple[Trace, str]:
         """A text's trace, and which part of it is meant: the first, unless it is said."""
         asked = self._asked(model)
-        key = (id(asked), text, pair, padding, placed)
+        key = (asked, text, pair, padding, placed)
         trace = self._traces(key, lambda: traced(asked, text, pair, padding=padding, placed=placed))
         return trace, part or next(iter(trace.parts))
 

@@ -56,6 +56,8 @@ ENOUGH = 10
 """Batches without a mistake after which a run ends."""
 TESTED = 1000
 """Sequences on which a trained model is scored."""
+WEIGHTS, TRAINED_ON, TESTED_ON = 0, 500_009, 1_000_003
+"""What is added to a run's seed: its first weights, its batches and its test have generators of their own."""
 
 
 class Copies(NamedTuple):
@@ -155,23 +157,24 @@ def learn(
 ) -> Learned:
     """Train a model and score it."""
     begun = time.perf_counter()
-    generator = torch.Generator().manual_seed(seed)
+    # From one generator, models of other sizes, which draw more or fewer weights, would see other sequences.
+    weights, sequences = (torch.Generator().manual_seed(first + seed) for first in (WEIGHTS, TRAINED_ON))
     model = Reader(kind, dim)
-    initialise(model, kind, distance, generator)
+    initialise(model, kind, distance, weights)
     model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), rate)
     step = right = 0
     while step < steps and right < ENOUGH:
         step += 1
         optimizer.param_groups[0]["lr"] = rate * min(1.0, step / WARM_UP)
-        given = Copies(*(part.to(device) for part in copies(batch, distance, generator)))
+        given = Copies(*(part.to(device) for part in copies(batch, distance, sequences)))
         scores = model(given.ids)
         optimizer.zero_grad()
         F.cross_entropy(scores.flatten(0, 1), given.symbols.flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         right = right + 1 if torch.equal(scores.argmax(-1), given.symbols) else 0  # the host waits here
-    accuracy = score(model, distance, batch, torch.Generator().manual_seed(1_000_003 + seed), device)
+    accuracy = score(model, distance, batch, torch.Generator().manual_seed(TESTED_ON + seed), device)
     return Learned(
         kind=kind,
         distance=distance,

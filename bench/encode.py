@@ -72,27 +72,31 @@ def compare(model: Path, texts: list[str], scratch: Path, arguments: argparse.Na
         flush=True,
     )
     dtypes = arguments.dtypes or (["fp32"] if arguments.device == "cpu" else ["fp16", "bf16"])
+    predictor = load(model, arguments.device)
+    own: dict[str, Side] = {
+        "heedful, a list": functools.partial(predictor.embed, normalise=False, truncate=True),
+        "heedful embed, file to .npy": functools.partial(_file, predictor, scratch),
+    }
     sides: dict[str, Side] = {}
     for name in arguments.peers:
         told, sides[name] = best_peer(model, texts, arguments.device, dtypes, arguments.batches, PEERS[name])
         print(f"{name}, texts/s on a part: {told}", flush=True)
-    predictor = load(model, arguments.device)
-    sides["heedful, a list"] = functools.partial(predictor.embed, normalise=False, truncate=True)
-    sides["heedful embed, file to .npy"] = functools.partial(_file, predictor, scratch)
+    sides |= own
     times: dict[str, list[float]] = {name: [] for name in sides}
     rows: dict[str, np.ndarray] = {}
     for number in range(arguments.rounds + 1):
-        for name, run in sides.items():
+        for name, run in reversed(sides.items()):
             seconds, found = _timed(run, texts)
             assert len(found) == len(texts)
             rows[name] = found[: min(1000, len(found))].copy()
+            print(f"round {number}, {name}: {len(texts) / seconds:,.0f} texts/s", flush=True)
             if number:
                 times[name].append(seconds)
     print("\n| | texts/s | ratio | cosine |\n|---|---:|---:|---:|")
     base = statistics.median(next(iter(times.values())))
     for name, found in times.items():
         seconds = statistics.median(found)
-        alike = _cosine(rows[name], next(iter(rows.values())))
+        alike = _cosine(rows[name], rows[next(iter(sides))])
         print(f"| {name} | {len(texts) / seconds:,.0f} | {base / seconds:.2f} | {alike:.4f} |")
     print("\nratio: to the first; cosine: the least of its vectors and the first's, over a thousand texts")
 

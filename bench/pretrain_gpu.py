@@ -85,6 +85,7 @@ def tried(
 ) -> Iterator[tuple[int, Measured]]:
     """One side with each of its batch sizes, in tokens."""
     for tokens in arguments.tokens if side == "ours" else arguments.peer_tokens:
+        torch.use_deterministic_algorithms(side == "ours")  # as it is by default, on either side
         torch._dynamo.reset()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

@@ -3,17 +3,20 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import copying
 from bench.copying import (
     ASKED,
     FIRST_MARK,
     KINDS,
     SYMBOLS,
+    Copies,
     Learned,
     Reader,
     best,
@@ -86,6 +89,24 @@ def test_where_a_model_starts_follows_from_the_seed_alone(kind: str):
         initialise(models[-1], kind, 7, generator(3))
     for one, two in zip(*(model.parameters() for model in models), strict=True):
         assert torch.equal(one, two)
+
+
+def test_models_of_all_kinds_and_sizes_see_the_same_sequences(monkeypatch: pytest.MonkeyPatch):
+    seen: dict[tuple[str, int], list[list[list[int]]]] = {}
+    for kind, dim in (("attention", 6), ("attention", 10), ("GRU", 7), (TOLD, 5)):
+        batches = seen.setdefault((kind, dim), [])
+
+        def noted(*arguments: Any, batches: list[list[list[int]]] = batches) -> Copies:
+            made = copies(*arguments)
+            batches.append(made.ids.tolist())
+            return made
+
+        monkeypatch.setattr(copying, "copies", noted)
+        learn(kind, dim, 3, rate=1e-3, seed=5, steps=2, batch=500, device=CPU)
+    first, *others = seen.values()
+    assert len(first) == 2 + 2  # batches to learn from, then those of the test
+    assert others == [first] * 3
+    assert len({str(batch) for batch in first}) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

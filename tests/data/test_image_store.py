@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedful.data import image_store
-from heedful.data.image_store import default_size, prepare
+from heedful.data import builtin, image_store
+from heedful.data.image_sources import find
+from heedful.data.image_store import content, default_size, prepare
 from heedful.data.images import Images
 from heedful.errors import UserError
 
@@ -246,6 +247,36 @@ def test_the_digits_are_always_there(cache: Path):
     backwards = prepare("digits", cache=cache, classes=tuple("9876543210"))
     assert backwards.train.labels[:3].tolist() == [9, 8, 7]
     assert "has the class '2'" in refused("digits", cache, classes=("0", "1"))
+
+
+def test_digits_of_another_library_are_other_digits(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    first, again = prepare("digits", cache=cache), prepare("digits", cache=cache, size=8, channels=1)
+    assert (again.key, again.content) == (first.key, first.content)
+    others = {first.key, prepare("digits", cache=cache, size=16).key, prepare("digits", cache=cache, channels=3).key}
+    others.add(prepare("digits", cache=cache, classes=tuple("9876543210")).key)
+    assert len(others) == 4
+    pixels, labels = builtin.digits()
+    for changed in ((255 - pixels, labels), (pixels, (labels + 1) % 10)):
+        monkeypatch.setattr(builtin, "digits", lambda changed=changed: changed)
+        found = prepare("digits", cache=cache)
+        assert found.content != first.content
+        others.add(found.key)
+    assert len(others) == 6
+
+
+def test_content_is_that_of_the_images_to_train_on(pets: Path, cache: Path, tmp_path: Path):
+    first = prepare(str(pets), cache=cache)
+    assert content(find(str(pets)).train) == first.content
+    assert prepare(str(pets), cache=cache, size=4, channels=3).content == first.content
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    pets.rename(whole / "train")
+    folder(whole / "test", {"dog": [23]})
+    moved = prepare(str(whole), cache=cache)
+    assert moved.content == first.content
+    assert moved.key != first.key
+    (whole / "train" / "dog" / "0000.png").rename(whole / "train" / "cat" / "0009.png")
+    assert prepare(str(whole), cache=cache).content != first.content
 
 
 def test_a_folder_named_digits_goes_first(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):

@@ -73,6 +73,10 @@ def test_an_array_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch):
     pieces = list(pixel_pieces(stored(grey), 5, 1))
     assert [len(piece) for piece in pieces] == [2, 2, 2, 1]
     assert (np.concatenate(pieces)[..., 0] == grey).all()
+    larger = [piece.shape for piece in pixel_pieces(stored(grey), 7, 1)]  # 49 bytes an image, not 25
+    assert larger == [(1, 7, 7, 1)] * 7
+    smaller = [len(piece) for piece in pixel_pieces(stored(grey), 2, 3)]
+    assert smaller == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", ">f8"])

@@ -65,8 +65,9 @@ class Host:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
+        self.app = page_app(self.models, self.key, self.runs)
         config = uvicorn.Config(
-            page_app(self.models, self.key, self.runs),
+            self.app,
             port=self.port,
             log_level="error",
             lifespan="off",

@@ -180,6 +180,7 @@ def test_evaluate_refuses(shell: Shell, colours: Path):
     asked = {
         ("--text", "x"): f"--text says nothing to {colours}, which reads images; leave it out",
         ("--truncate",): f"--truncate says nothing to {colours}, which reads images; leave it out",
+        ("--errors", "replace"): f"--errors says nothing to {colours}, which reads images; leave it out",
         ("--beam", "3"): f"--beam is for translators, which {colours} is not; leave it out",
     }
     for flags, line in asked.items():

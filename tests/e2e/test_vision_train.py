@@ -12,6 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
+from heedful.data.image_sources import find
+from heedful.data.image_store import content
 from heedful.formats.vit import load_vit
 from heedful.nn.pixels import normalised
 
@@ -70,8 +72,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory, command: list[str | Path
     return out
 
 
-def test_it_learns_and_says_how_well(reference: Path):
+def test_it_learns_and_says_how_well(reference: Path, arrays: Path):
     result = json.loads((reference / "evaluation.json").read_text(encoding="utf-8"))
+    assert result["trained_on"] == content(find(str(arrays)).train)
     assert result["metric"] == "accuracy"
     assert result["examples"] == 67
     assert result["scores"]["accuracy"] > 0.8  # a quarter by chance

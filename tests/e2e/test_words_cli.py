@@ -1,6 +1,7 @@
 """Words as a user gives the commands: vectors, their neighbours, a word in two sentences, and what goes wrong."""
 
 import json
+import re
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
+from heedful.runs.word_options import WordVectorsPart
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Shell
@@ -79,6 +81,14 @@ def test_a_resumed_run_keeps_its_options_and_says_when_it_is_done(shell: "Shell"
     assert "already holds word vectors" in shell.fails("train-vectors", "--resume", "--out", out)
 
 
+def test_the_help_says_what_the_rate_is_and_what_it_means(shell: "Shell"):
+    said = " ".join(shell.goes_on("train-vectors", "--help").replace("│", " ").split())
+    meaning = said.partition("--lr FLOAT ")[2].partition(" (default: ")
+    assert meaning[0].startswith("Learning rate at the start: how far a step moves the vectors. It falls ")
+    assert meaning[2].startswith(f"{WordVectorsPart().lr})")
+    assert f" {WordVectorsPart().lr} is that of the original word2vec and of gensim; higher " in meaning[0]
+
+
 def test_standard_input_is_read(shell: "Shell", text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with text.open(encoding="utf-8") as stream:
         monkeypatch.setattr("sys.stdin", stream)
@@ -128,6 +138,10 @@ def test_mistakes_end_in_one_line(shell: "Shell", text: Path, vectors: Path, ber
     assert "gone.txt does not exist" in shell.fails("train-vectors", "gone.txt", "--out", out)
     assert "exclude each other" in shell.fails("train-vectors", text, "--out", out, "--epochs", "2", "--budget", "1m")
     assert "dim 0 must be at least 1" in shell.fails("train-vectors", text, "--out", out, "--dim", "0")
+    large = shell.fails("train-vectors", text, "--out", out, "--dim", "9" * 400, "--cache", tmp_path / "cache")
+    assert re.search(
+        r"9 are too large for the [\d.,]+ GiB of (GPU )?memory that can be had; try --dim \d+ or less", large
+    )
     assert "did you mean --window?" in shell.fails("train-vectors", text, "--out", out, "--windov", "3")
     assert "'soon' is not a duration" in shell.fails("train-vectors", text, "--out", out, "--budget", "soon")
     few = shell.fails("train-vectors", text, "--out", out, "--min-count", "99999", "--cache", tmp_path / "cache")

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import io
 import shutil
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from heedful.nn.pixels import Pixels, normalised
 from heedful.predict import ImagePredictor, image_engine, images, load_images, load_predictor, load_translator
 from heedful.predict.image_engine import TorchImageEngine
 from heedful.predict.images import ImageExample, Seen
+from heedful.predict.reading import Pace
 from heedful.runs.export import export
 
 RED, GREEN, BLUE = (230, 40, 30), (30, 220, 45), (20, 35, 240)
@@ -91,6 +93,53 @@ def test_however_many_at_once(predictor: ImagePredictor, monkeypatch: pytest.Mon
     for one, other in zip(predictor.see(some(7)), whole, strict=True):
         assert one.scores == pytest.approx(other.scores, rel=1e-5)
     assert predictor.see([]) == []
+
+
+class Busy(TorchImageEngine):
+    """Computes as on a GPU: by itself, while the host does something else."""
+
+    on_gpu = True
+
+
+def test_the_next_are_decoded_while_a_gpu_computes(
+    predictor: ImagePredictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert isinstance(predictor.engine, TorchImageEngine)
+    files = [tmp_path / f"{number}.png" for number in range(7)]
+    for file, colour in zip(files, (RED, GREEN, BLUE, GREEN, RED, BLUE, GREEN), strict=True):
+        plain(colour).save(file)
+    whole, decoded, real = predictor.see(files), threading.Event(), images.read_image
+
+    def read(file: Path, *rest: Any) -> np.ndarray:
+        if file == files[2]:
+            decoded.set()
+        return real(file, *rest)
+
+    class Waiting(Busy):
+        """Has not computed the first two before the third is decoded."""
+
+        def scores(self, pictures: np.ndarray) -> np.ndarray:
+            assert decoded.wait(20)
+            return super().scores(pictures)
+
+    monkeypatch.setattr(images, "GPU_CHUNK", 2)
+    monkeypatch.setattr(images, "read_image", read)
+    before = list(warnings.filters)
+    found = ImagePredictor(Waiting(predictor.engine.model)).see(files)
+    assert [one.label for one in found] == ["red", "green", "blue", "green", "red", "blue", "green"]
+    for one, other in zip(found, whole, strict=True):
+        assert one.scores == pytest.approx(other.scores, rel=1e-5)
+    assert list(warnings.filters) == before
+
+
+def test_no_more_at_once_than_there_is_room_for(predictor: ImagePredictor, monkeypatch: pytest.MonkeyPatch):
+    assert isinstance(predictor.engine, TorchImageEngine)
+    hasty = ImagePredictor(Busy(predictor.engine.model))
+    assert (predictor.pace, hasty.pace) == (Pace(64, ahead=False), Pace(1024, ahead=True))
+    monkeypatch.setattr(images, "ROOM", 12 * 12 * 3 * 37 + 5)
+    assert (predictor.pace.chunk, hasty.pace.chunk) == (37, 37)
+    monkeypatch.setattr(images, "ROOM", 1)
+    assert hasty.pace == Pace(1, ahead=True)
 
 
 MODES: dict[str, Callable[[Image.Image], Image.Image]] = {

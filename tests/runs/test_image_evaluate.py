@@ -1,6 +1,9 @@
 import json
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +11,15 @@ from PIL import Image
 
 import heedful
 from heedful.config import to_toml
+from heedful.data import pixel_arrays
+from heedful.data.image_sources import find
+from heedful.data.image_store import content, digits_part
 from heedful.data.images import Images, split
 from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict import ImagePredictor
+from heedful.predict.image_engine import TorchImageEngine
 from heedful.runs import image_evaluate as run
 from heedful.runs.vision_options import ImagesPart, VisionRecipe, VisionRun
 
@@ -97,6 +104,44 @@ def test_arrays_of_another_size(predictor: ImagePredictor, tmp_path: Path, first
     assert run.evaluate(predictor, str(tmp_path / "numbers.npz")).report.scores["accuracy"] == 1.0
 
 
+def test_the_same_where_the_next_are_read_meanwhile(
+    predictor: ImagePredictor, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (album / "red" / "2.png").write_bytes(b"none")
+    order = ["blue", "red", "green", "red", "red"]
+    images = np.stack([np.full((7, 11, 3), COLOURS[name], np.uint8) for name in order])
+    np.savez(tmp_path / "few.npz", x=images, y=np.array(["blue", "red", "red", "blue", "green"]))
+    names = [str(album), str(tmp_path / "few.npz")]
+    alone = [run.evaluate(predictor, name, skip_bad=True) for name in names]
+    monkeypatch.setattr(pixel_arrays, "_PIECE", 2 * 12 * 12 * 3)
+    pieces, real = [threading.Event() for _ in range(3)], run.pixel_pieces
+
+    def noted(*given: Any) -> Iterator[np.ndarray]:
+        for piece, pixels in zip(pieces, real(*given), strict=True):
+            piece.set()
+            yield pixels
+
+    class Waiting(TorchImageEngine):
+        """Computes as on a GPU; of the array, nothing before its second piece is there."""
+
+        on_gpu = True
+
+        def scores(self, pictures: np.ndarray) -> np.ndarray:
+            assert not pieces[0].is_set() or pieces[1].wait(20)
+            return super().scores(pictures)
+
+    monkeypatch.setattr(run, "pixel_pieces", noted)
+    monkeypatch.setattr("heedful.predict.images.GPU_CHUNK", 2)
+    assert isinstance(predictor.engine, TorchImageEngine)
+    hasty = ImagePredictor(Waiting(predictor.engine.model))
+    for name, expected in zip(names, alone, strict=True):
+        found = run.evaluate(hasty, name, skip_bad=True)
+        assert found.examples == expected.examples
+        assert [one.label for one in found.answers] == [one.label for one in expected.answers]
+        assert found.skipped == expected.skipped
+    assert pieces[2].is_set()
+
+
 def test_classes_that_the_model_does_not_know(predictor: ImagePredictor, album: Path, tmp_path: Path):
     paint(album / "purple" / "1.png", "red")
     with pytest.raises(UserError, match="the class 'purple', which is none of those trained on: red, green, blue"):
@@ -123,6 +168,12 @@ def test_a_bad_file_is_named_or_passed_over(predictor: ImagePredictor, album: Pa
         run.evaluate(predictor, str(broken), skip_bad=True)
 
 
+def trained_on(model: Path, images: Path) -> None:
+    """Let a model's folder say that it was trained on these."""
+    result = {"trained_on": content(find(str(images)).train)}
+    (model / "evaluation.json").write_text(json.dumps(result), encoding="utf-8")
+
+
 def test_of_what_it_was_trained_on_only_what_was_held_out(colours: Path, album: Path, tmp_path: Path):
     for number in range(7):
         paint(album / "green" / f"{number}.png", "green")
@@ -137,11 +188,12 @@ def test_of_what_it_was_trained_on_only_what_was_held_out(colours: Path, album: 
     files = [*(album / "blue").iterdir(), *sorted((album / "green").iterdir()), *sorted((album / "red").iterdir())]
     images = Images.of(np.zeros((11, 1, 1, 1), np.uint8), labels, tuple(names))
 
-    def examined(recipe: VisionRecipe) -> tuple[list[str], str]:
+    def examined(recipe: VisionRecipe, given: Path = album) -> tuple[list[str], str]:
         (model / "heedful.toml").write_text(to_toml(recipe), encoding="utf-8")
-        found = run.evaluate(predictor, str(album), folder=model)
+        found = run.evaluate(predictor, str(given), folder=model)
         return [one.where for one in found.examples], run.lines(found)[0]
 
+    trained_on(model, album)
     for seed, share in ((0, None), (5, 0.4)):
         recipe = VisionRecipe(data=str(album), run=VisionRun(seed=seed), images=ImagesPart(held_out=share))
         expected = [str(files[row]) for row in split(images, share, seed)[1].rows]
@@ -151,17 +203,30 @@ def test_of_what_it_was_trained_on_only_what_was_held_out(colours: Path, album: 
         assert line.endswith(f" of {album}, those held out while training")
     # Of what was passed over while training, nothing was held out.
     files[4].write_bytes(b"none")
+    trained_on(model, album)
     sound = np.delete(np.arange(11), 4)
     recipe = VisionRecipe(data=str(album), images=ImagesPart(held_out=0.4, skip_bad=True))
     assert examined(recipe)[0] == [str(files[row]) for row in split(images.part(sound), 0.4, 0)[1].rows]
+    # Its images are known by what they are, not by where they lie.
+    moved = album.rename(album.with_name("moved"))
+    where, line = examined(recipe, moved)
+    assert where == [str(moved / files[row].relative_to(album)) for row in split(images.part(sound), 0.4, 0)[1].rows]
+    assert line.endswith(f" of {moved}, those held out while training")
+    moved.rename(album)
+    # Tested on others while it trained, or now: all count.
     paint(files[4], "green")
-    # Trained on others, or tested on others: all count.
-    for recipe in (
-        VisionRecipe(data=str(tmp_path / "other")),
-        VisionRecipe(data=str(album), dev=str(tmp_path / "other")),
-    ):
-        where, line = examined(recipe)
-        assert (len(where), line) == (11, f"11 images of {album}")
+    trained_on(model, album)
+    assert len(examined(VisionRecipe(data=str(album), dev=str(tmp_path / "other")))[0]) == 11
+    paint(album / "green" / "new.png", "green")
+    where, line = examined(VisionRecipe(data=str(tmp_path / "other")))
+    assert (len(where), line) == (12, f"12 images of {album}")
+    # Under the same name there are others now.
+    where, line = examined(VisionRecipe(data=str(album)))
+    changed = "changed since the model was trained on it: it may have seen some of them"
+    assert (len(where), line) == (12, f"12 images of {album}, {changed}")
+    for unsaid in ("{}", "[]", "none"):  # a folder that does not say what it was trained on
+        (model / "evaluation.json").write_text(unsaid, encoding="utf-8")
+        assert examined(VisionRecipe(data=str(album)))[1] == line
 
 
 def test_the_digits_that_are_always_there(tmp_path: Path):
@@ -170,6 +235,8 @@ def test_the_digits_that_are_always_there(tmp_path: Path):
     predictor = heedful.load(tmp_path, "cpu")
     assert len(run.evaluate(predictor, "digits", folder=tmp_path).examples) == 1797
     (tmp_path / "heedful.toml").write_text(to_toml(VisionRecipe()), encoding="utf-8")
+    result = {"trained_on": content(digits_part())}
+    (tmp_path / "evaluation.json").write_text(json.dumps(result), encoding="utf-8")
     found = run.evaluate(predictor, "digits", folder=tmp_path)
     assert run.lines(found)[0] == "179 images of digits, those held out while training"
     assert found.examples[0].where.startswith("digits[")

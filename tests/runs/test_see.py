@@ -1,4 +1,6 @@
 import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,11 @@ from matplotlib import image as mpl_image
 from PIL import Image
 
 import heedful
+from heedful.data.flaws import Flaw
 from heedful.errors import UserError
 from heedful.predict import ImagePredictor
+from heedful.predict.image_engine import TorchImageEngine
+from heedful.predict.images import ImageExample, ImageReader
 from heedful.runs import patch_pictures, see
 from heedful.runs.see import Wanted, find
 
@@ -106,6 +111,43 @@ def test_a_bad_file_is_named_or_passed_over(predictor: ImagePredictor, album: Pa
 
     with pytest.raises(UserError, match=r"no image can be read: 2 files, the first: .*notes\.txt: it is no png"):
         see.see(predictor, [files[1]] * 2, Wanted(skip_bad=True), said.append)
+
+
+def test_the_next_are_read_while_a_gpu_computes(
+    predictor: ImagePredictor, album: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = [*find([str(album / "b"), str(album / "c.png")]), album / "notes.txt", *find([str(album)])]
+    expected, said = list[str](), list[str]()
+    remark = see.see(predictor, files, Wanted(skip_bad=True, top=1), expected.append)
+    prepared = threading.Semaphore(0)
+    real = ImageReader.prepare
+
+    def prepare(self: ImageReader, examples: Sequence[ImageExample]) -> list[np.ndarray | Flaw]:
+        prepared.release()
+        return real(self, examples)
+
+    class Waiting(TorchImageEngine):
+        """Computes as on a GPU; the first two not before the next two were asked for."""
+
+        on_gpu = True
+        begun = False
+
+        def scores(self, pictures: np.ndarray) -> np.ndarray:
+            if not Waiting.begun:
+                Waiting.begun = prepared.acquire(timeout=20) and prepared.acquire(timeout=20)
+                assert Waiting.begun
+            return super().scores(pictures)
+
+    monkeypatch.setattr(ImageReader, "prepare", prepare)
+    monkeypatch.setattr("heedful.predict.images.GPU_CHUNK", 2)
+    assert isinstance(predictor.engine, TorchImageEngine)
+    hasty = ImagePredictor(Waiting(predictor.engine.model))
+    assert see.see(hasty, files, Wanted(skip_bad=True, top=1), said.append) == remark
+    assert said == expected
+    said.clear()
+    with pytest.raises(UserError, match=r"notes\.txt: it is no png"):
+        see.see(hasty, files, Wanted(top=1), said.append)
+    assert said == expected[:3]  # what came before it was answered
 
 
 def test_a_picture_has_a_row_for_each(predictor: ImagePredictor, album: Path, tmp_path: Path):

@@ -86,6 +86,56 @@ def test_too_little_memory_says_what_to_try(
         word_vectors.train_vectors(options(text))
 
 
+# For a number of a vector: 11 words x 2 tables x 4 bytes x 3 copies, and 3 copies of the rows of 4 blocks, each of
+# which has 32 words and 2 x 3 around them, the 32 again, and 96 of noise.
+NEEDED = 11 * 2 * 4 * 3 + 3 * 4 * 4 * (32 + 2 * 3 + 32 + 96)
+
+
+@pytest.mark.parametrize(
+    ("free", "way_out"),
+    [
+        (11 * NEEDED - 1, "try --dim 10 or less, or a larger --min-count"),
+        (7 * NEEDED, "try --dim 7 or less, or a larger --min-count"),
+        (NEEDED - 1, "try a larger --min-count"),
+        (11 * NEEDED, None),
+    ],
+)
+def test_vectors_that_memory_can_not_hold_are_refused_before_any_is_made(
+    text: Path,
+    options: Callable[..., WordOptions],
+    monkeypatch: pytest.MonkeyPatch,
+    free: int,
+    way_out: str | None,
+):
+    monkeypatch.setattr(word_vectors, "MARGIN", 0.0)
+    monkeypatch.setattr(word_vectors, "free_memory", lambda device: free)
+    given = options(text)
+    if way_out is None:
+        word_vectors.train_vectors(given)
+        assert word2vec.load(given.out).matrix.shape == (11, 11)
+        return
+    monkeypatch.setattr(word_vectors, "SkipGram", None)
+    with pytest.raises(UserError) as refused:
+        word_vectors.train_vectors(given)
+    line = "11 words of dim 11 are too large for the 0.0 GiB of memory that can be had; "
+    assert str(refused.value) == line + way_out
+    assert not given.out.exists()
+
+
+def test_a_gpu_needs_room_for_the_tables_and_the_host_for_a_checkpoint(monkeypatch: pytest.MonkeyPatch):
+    part, gpu = WordVectorsPart(dim=300, window=5), torch.device("cuda", 0)
+    room = {"cpu": 10 * 2**30, "cuda": 10 * 2**30}
+    monkeypatch.setattr(word_vectors, "free_memory", lambda device: room[device.type])
+    word_vectors.require_room(1_000_003, part, gpu)  # 2.2 GiB of tables
+    room["cuda"] = 2**30
+    line = "1,000,003 words of dim 300 are too large for the 0.9 GiB of GPU memory that can be had; try --dim 120 or"
+    with pytest.raises(UserError, match=line):
+        word_vectors.require_room(1_000_003, part, gpu)
+    room.update(cpu=5 * 2**30, cuda=10 * 2**30)
+    with pytest.raises(UserError, match=r"the 4\.5 GiB of memory .*; try --dim 200 or less.*, in a new --out"):
+        word_vectors.require_room(1_000_003, part, gpu, resume=True)
+
+
 def test_prepared_shards_give_the_vectors_of_their_text(
     tmp_path: Path, text: Path, options: Callable[..., WordOptions]
 ):

@@ -62,7 +62,7 @@ def evaluate(
         json: Everything as one JSON object.
         truncate: Cut texts that are too long, where else they are refused.
         skip_bad: Pass over rows or image files that can't be used. How many is said.
-        errors: What to do with bytes that are not UTF-8.
+        errors: Texts: what to do with bytes that are not UTF-8.
         engine: What computes: torch, or what `heedful export` wrote.
         int8: With --engine onnx or ctranslate2, the smaller and faster file.
         device: Where torch computes.
@@ -103,7 +103,8 @@ def evaluate(
         return
     _refuse(of_translators, f"is for translators, which {model} is not")
     if isinstance(loaded, ImagePredictor):
-        _refuse(of_texts | {"truncate": truncate}, f"says nothing to {model}, which reads images")
+        of_texts |= {"truncate": truncate, "errors": errors != "strict"}
+        _refuse(of_texts, f"says nothing to {model}, which reads images")
         _of_images(loaded, model, file, worst, json, predictions, picture, skip_bad)
         return
     part = DataPart(

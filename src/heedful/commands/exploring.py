@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -110,11 +111,12 @@ def _listen(port: int | None) -> Any:
         return listen("127.0.0.1", 0)
 
 
-def _open(where: str) -> None:
+def _open(where: str) -> threading.Thread | None:
     """Show the page, where there is a screen; a browser in the terminal would hold everything up."""
-    import threading
     import webbrowser
 
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
-        return
-    threading.Thread(target=webbrowser.open, args=(where,), daemon=True).start()
+        return None
+    opening = threading.Thread(target=webbrowser.open, args=(where,), daemon=True)
+    opening.start()
+    return opening

@@ -58,6 +58,8 @@ class Stored(NamedTuple):
     """None where the source has no such part; `images.split` makes one."""
     key: str
     """Tells the content: the same images, sizes and classes have the same key."""
+    content: str
+    """Tells the images to train on alone, whatever size they were brought to; see `content`."""
     skipped: tuple[Flaw, ...]
     """Files that were passed over."""
 
@@ -87,12 +89,14 @@ def prepare(
         )
     names = tuple(classes or found.train.names)
     labels = [None if part is None else label_indices(part, names) for part in found]
-    key = _key(found, names, size, channels)
+    told = content(found.train)
+    key = _key([told, None if found.heldout is None else content(found.heldout)], names, size, channels)
     folder = cache / "images" / key
     if not (folder / "meta.json").is_file():
         with careful(), new_folder(folder) as aside:
             _write(found, labels, names, aside, size, channels, skip_bad, strict=classes is None)
-    return _load(folder, key, found, names, skip_bad)
+    train, heldout, skipped = _load(folder, found, names, skip_bad)
+    return Stored(train, heldout, key, told, skipped)
 
 
 def default_size(height: int, width: int) -> int:
@@ -117,9 +121,10 @@ def digits_part() -> Part:
 def _digits(size: int | None, channels: int | None, classes: Sequence[str] | None) -> Stored:
     part = digits_part()
     assert isinstance(part.images, StoredArray)
-    made = np.concatenate(list(pixel_pieces(part.images, size or 8, channels or 1)))
-    wanted = tuple(classes or part.names)
-    return Stored(Images.of(made, label_indices(part, wanted), wanted), None, f"{DIGITS}-{size}-{channels}", ())
+    size, channels, wanted, told = size or 8, channels or 1, tuple(classes or part.names), content(part)
+    made = np.concatenate(list(pixel_pieces(part.images, size, channels)))
+    images = Images.of(made, label_indices(part, wanted), wanted)
+    return Stored(images, None, _key([told, None], wanted, size, channels), told, ())
 
 
 def label_indices(part: Part, classes: tuple[str, ...]) -> np.ndarray:
@@ -147,16 +152,19 @@ def _is_number(name: str) -> bool:
     return re.fullmatch(r"[0-9]{1,9}", name) is not None
 
 
-def _key(found: Found, names: tuple[str, ...], size: int | None, channels: int | None) -> str:
-    told: list[Any] = [FORMAT, names, size, channels]
-    for part in found:
-        if part is None:
-            told.append(None)
-        elif isinstance(part.images, StoredArray):
-            told.append([list(part.names), _digest_of(part.labels), part.images.digest()])
-        else:
-            files = [file.relative_to(part.where).as_posix() for file in part.images]
-            told.append(list(zip(files, _in_threads(_digest, part.images), strict=True)))
+def content(part: Part) -> str:
+    """Tells the images of a part and the class of each: the same ones have the same, wherever they lie."""
+    if isinstance(part.images, StoredArray):
+        return _hashed([part.names, _digest_of(part.labels), part.images.digest()])
+    files = [file.relative_to(part.where).as_posix() for file in part.images]
+    return _hashed(list(zip(files, _in_threads(_digest, part.images), strict=True)))
+
+
+def _key(contents: Sequence[str | None], names: tuple[str, ...], size: int | None, channels: int | None) -> str:
+    return _hashed([FORMAT, names, size, channels, *contents])
+
+
+def _hashed(told: list[Any]) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:24]
 
 
@@ -253,7 +261,10 @@ def _usual(part: Part) -> tuple[int, int]:
     return default_size(*most), 1 if all(header.grey for header in headers) else 3
 
 
-def _load(folder: Path, key: str, found: Found, names: tuple[str, ...], skip_bad: bool) -> Stored:
+def _load(
+    folder: Path, found: Found, names: tuple[str, ...], skip_bad: bool
+) -> tuple[Images, Images | None, tuple[Flaw, ...]]:
+    """The images to train on, those held out, and what was passed over."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         shape = (meta["size"], meta["size"], meta["channels"])
@@ -271,7 +282,7 @@ def _load(folder: Path, key: str, found: Found, names: tuple[str, ...], skip_bad
         ) from None
     if skipped and not skip_bad:
         raise UserError(f"{skipped[0]}, {OR_SKIP_FILES}")
-    return Stored(train, parts.get("heldout"), key, skipped)
+    return train, parts.get("heldout"), skipped
 
 
 def _mapped(folder: Path, name: str, count: int, shape: tuple[int, ...], names: tuple[str, ...]) -> Images:

@@ -15,7 +15,7 @@ from heedful.errors import UserError
 _CHANNELS = (1, 3, 4)
 """Grey, RGB, and RGB with opacity."""
 _PIECE = 16 << 20
-"""Bytes read at once."""
+"""Bytes at once, as they are read or as they are wanted, whichever is more."""
 
 
 def pixel_shape(stored: StoredArray) -> tuple[int, int, int]:
@@ -46,7 +46,7 @@ def pixel_pieces(stored: StoredArray, size: int, channels: int, framing: Framing
     """The images at a size, grey or RGB, some at a time: (n, size, size, channels) uint8."""
     shape = pixel_shape(stored)
     in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
-    rows = max(1, _PIECE // (int(np.prod(shape)) * stored.dtype.itemsize))
+    rows = max(1, _PIECE // max(int(np.prod(shape)) * stored.dtype.itemsize, size * size * channels))
     for piece in stored.pieces(rows):
         pixels = _bytes(piece, stored.where)
         pixels = pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)

@@ -77,11 +77,18 @@ def embedded(table: dict[str, Any]) -> str:
 
 
 def _plotly() -> str:
+    """plotly.js; no parser may see the end of its script before it is there."""
+    file = plotly_file()
+    if file is None:
+        raise UserError("charts need plotly; install it with `pip install 'heedful[serve]'`")
+    return file.read_text(encoding="utf-8").replace("</script", "<\\/script")
+
+
+def plotly_file() -> Path | None:
     """plotly.js as the installed package has it, which need not be imported for that."""
     found = find_spec("plotly")
     for folder in (found.submodule_search_locations or []) if found is not None else []:
         file = Path(folder) / "package_data" / "plotly.min.js"
         if file.is_file():
-            # No parser may see the end of the script before it is there.
-            return file.read_text(encoding="utf-8").replace("</script", "<\\/script")
-    raise UserError("charts need plotly; install it with `pip install 'heedful[serve]'`")
+            return file
+    return None

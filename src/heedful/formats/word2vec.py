@@ -17,8 +17,8 @@ from heedful.durable import new_file
 from heedful.errors import UserError
 
 FILE = "vectors.txt"
-BLOCK = 4096
-"""Words that are written at once."""
+BLOCK = 1 << 18
+"""Numbers that are written at once."""
 
 
 class WordVectors(NamedTuple):
@@ -36,8 +36,9 @@ def save(words: Sequence[str], matrix: np.ndarray, path: Path) -> None:
     row = "%s " + " ".join(["%.9g"] * matrix.shape[1]) + "\n"
     with new_file(path) as file:
         file.write(f"{len(words)} {matrix.shape[1]}\n".encode())
-        for start in range(0, len(words), BLOCK):
-            some = zip(words[start : start + BLOCK], matrix[start : start + BLOCK].tolist(), strict=True)
+        rows = max(1, BLOCK // matrix.shape[1])
+        for start in range(0, len(words), rows):
+            some = zip(words[start : start + rows], matrix[start : start + rows].tolist(), strict=True)
             file.write("".join(row % (word, *numbers) for word, numbers in some).encode())
 
 

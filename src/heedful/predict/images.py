@@ -20,6 +20,7 @@ from heedful.data.pixel_arrays import picture
 from heedful.errors import UserError
 from heedful.nn.pixels import RESAMPLES, Pixels
 from heedful.predict.image_engine import ImageEngine
+from heedful.predict.reading import Pace, answers
 
 Picture = str | Path | bytes | Image.Image | np.ndarray
 """A file's name, the bytes of a file, an image that is open, or (H, W) or (H, W, C) bytes: grey, RGB, or RGB with
@@ -27,6 +28,8 @@ opacity."""
 
 CHUNK, GPU_CHUNK = 64, 1024
 """Images that are decoded and classified together; more where a GPU computes."""
+ROOM = 128 << 20
+"""Bytes that those may have together, at the model's size."""
 _THREADS = min(16, 2 * (os.cpu_count() or 1))
 _READING = Lock()
 """Warnings, which are watched while images are read, belong to the whole process: one at a time may."""
@@ -110,9 +113,14 @@ class ImagePredictor:
         return self.engine.labels
 
     @property
-    def chunk(self) -> int:
-        """How many images are best given at once, where there are many."""
-        return GPU_CHUNK if self.engine.on_gpu else CHUNK
+    def pace(self) -> Pace:
+        """How many images are best given: a GPU needs no help while it computes, so the next are decoded meanwhile.
+
+        A CPU has all its cores at work either way: to decode and compute by turns is quicker than at the same time.
+        """
+        engine = self.engine
+        most = max(1, ROOM // (engine.image_size**2 * engine.channels))
+        return Pace(min(GPU_CHUNK if engine.on_gpu else CHUNK, most), ahead=engine.on_gpu)
 
     @overload
     def see(self, images: Picture) -> Seen: ...
@@ -129,9 +137,9 @@ class ImagePredictor:
         if not alone and not isinstance(images, Sequence | np.ndarray):
             raise UserError(f"{images!r:.60} is neither an image nor a list of them")
         examples = [ImageExample(name(one), _image(one)) for one in ([images] if alone else images)]
-        reader, found = self.reader(), []
-        for start in range(0, len(examples), self.chunk):
-            found += reader.answer(list(sound(reader.prepare(examples[start : start + self.chunk]))))
+        chunk, ahead = self.pace
+        answered = answers(self.reader(), examples, chunk, ahead=ahead and len(examples) > chunk)
+        found = [answer for _, answer in sound(answered)]
         return found[0] if alone else found
 
     def reader(self) -> ImageReader:

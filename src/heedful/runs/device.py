@@ -1,14 +1,25 @@
-"""Where to compute, and in what precision: what this machine can do without harm."""
+"""Where to compute, in what precision, and with how much memory: what this machine can do without harm."""
 
 import os
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import psutil
 import torch
 from torch import nn
 
 from heedful.errors import UserError
 
 Model = TypeVar("Model", bound=nn.Module)
+
+LIMITS = Path("/sys/fs/cgroup")
+"""Where a container finds what it may take."""
+_LIMIT_FILES = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+"""In the two versions that there are: the limit, what is taken, and for what."""
+_FILES = ("inactive_file ", "active_file ")
 
 
 class Compute(NamedTuple):
@@ -57,3 +68,19 @@ def choose(device: str, precision: str, local_rank: int = 0) -> Compute:
         raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use --precision fp32")
     half = precision != "fp32" and torch.cuda.is_bf16_supported(including_emulation=False)
     return Compute(torch.device("cuda", local_rank), torch.bfloat16 if half else torch.float32)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be taken now: of a GPU, or of the host and what a container may have of it."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    free = psutil.virtual_memory().available
+    for names in _LIMIT_FILES:
+        try:
+            limit, taken, told = ((LIMITS / name).read_text(encoding="ascii") for name in names)
+            # Files that were read lie in memory until somebody needs it.
+            files = sum(int(line.split()[1]) for line in told.splitlines() if line.startswith(_FILES))
+            free = min(free, max(0, int(limit) - int(taken) + files))
+        except (OSError, ValueError):  # no such file, or no limit
+            continue
+    return free

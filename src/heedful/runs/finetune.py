@@ -19,7 +19,7 @@ from heedful.models.heads import BertForTask
 from heedful.runs import dataset
 from heedful.runs.device import Compute
 from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, check, read_recipe
-from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.judge import Judge
 from heedful.runs.material import Material, gather
 from heedful.runs.start import build, optimizer_for, unscale
@@ -40,15 +40,13 @@ from heedful.runs.training import (
     run,
     taken,
 )
-from heedful.runs.watching import keeper, remind, watcher
+from heedful.runs.watching import State, keeper, watcher
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train.distributed import World, restarts
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
-
-RESULT_FILE = "evaluation.json"
 
 
 def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
@@ -139,7 +137,7 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
             return finetuning_terms(model, batch, compute.device, weights, scores)
 
     def epoch(step: int) -> str:
-        return f"{step * ranks.ranks / data.batches:.3g}"
+        return f"epoch {step * ranks.ranks / data.batches:.3g}"
 
     job = Job(
         model=model,
@@ -151,16 +149,16 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
         plan=plan,
         world=ranks,
         report=reporter(plan, log),
-        evaluate=watcher(judge, judge.metric, learning.patience, plan, epoch, ranks, log),
+        evaluate=watcher(judge, judge.states.metric, learning.patience, plan, epoch, ranks, log),
         save=keeper(
-            judge, model, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+            judge.states, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
         ),
     )
     introduce(log, model, bert_shape(model.config), compute, ranks, progress)
     log.note(
         f"training: {counted(len(material.training.inputs), 'input')}, {counted(learning.epochs or 0, 'epoch')} of "
         f"{counted(data.batches, 'batch', 'batches')}, learning rate {plan.lr:g}; "
-        f"the best {judge.metric} on {counted(len(judge.examples), 'example')} is kept"
+        f"the best {judge.states.metric} on {counted(len(judge.examples), 'example')} is kept"
     )
     run(
         job,
@@ -172,21 +170,22 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
         tensorboard=recipe.run.tensorboard,
     )
     if ranks.leads:
-        _save(judge, out)
+        best = judge.states.best
+        _save(judge, best, out)
         shutil.rmtree(folder, ignore_errors=True)
-    log.note(f"best, after epoch {epoch(judge.best_step)}: {describe(judge.best)}")
+        log.note(f"best, after {epoch(best.step)}: {describe(best.scores)}")
     log.note(f"saved {out}")
-    return ranks.share(judge.best)
+    return ranks.share(judge.states.best.scores if ranks.leads else {})
 
 
-def _save(judge: Judge, out: Path) -> None:
+def _save(judge: Judge, best: State, out: Path) -> None:
     """Write the best model, and how good it is."""
     model, material = judge.model, judge.material
-    model.load_state_dict(judge.best_weights)
+    model.load_state_dict(best.weights)
     if material.scaling is not None:
         unscale(model.output, material.scaling)
-    result = {"metric": judge.metric, "step": judge.best_step, "examples": len(judge.examples), "scores": judge.best}
-    write_file(out / RESULT_FILE, (json.dumps(result, indent=2) + "\n").encode())
+    told = {"metric": judge.states.metric, "step": best.step, "examples": len(judge.examples), "scores": best.scores}
+    write_file(out / RESULT_FILE, (json.dumps(told, indent=2) + "\n").encode())
     save_model(model, out)
 
 
@@ -205,5 +204,5 @@ def _restore(
     if (before := found.state.get("ranks", 1)) != ranks.ranks:
         way_out = "go on with as many, or start again in another --out"
         raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
-    remind(judge, found, compute.device)
+    judge.states.recall(found, compute.device)
     return restore(found, model, optimizer)

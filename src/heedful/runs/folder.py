@@ -15,6 +15,8 @@ from heedful.durable import sweep, write_file
 from heedful.errors import UserError
 from heedful.runs.options import RUN_FILE
 
+RESULT_FILE = "evaluation.json"
+"""How good the model of a run is, that was evaluated while it trained."""
 FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
 """What a resumed run may be told anew without becoming another run."""
 

@@ -1,10 +1,11 @@
 """How good a classifier of images is on images whose classes are known.
 
 Reads what `heedful train-vision` reads. Where that has a part to be held out, such as a folder `test`, it is the one
-that counts; and of what the model itself was trained on, those images that it was not shown.
+that counts; and of what the model itself was trained on, wherever it lies now, those images that it was not shown.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from heedful.config import read_toml
 from heedful.data.flaws import Flaw
 from heedful.data.image_sources import Found, Part, find
-from heedful.data.image_store import DIGITS, OR_SKIP_FILES, digits_part, label_indices
+from heedful.data.image_store import DIGITS, OR_SKIP_FILES, content, digits_part, label_indices
 from heedful.data.images import Images, split
 from heedful.data.pixel_arrays import pixel_pieces
 from heedful.data.stored_arrays import StoredArray
@@ -24,6 +25,7 @@ from heedful.predict.images import ImageExample, ImagePredictor, ImageReader, Se
 from heedful.predict.reading import answers
 from heedful.predict.texts import Classified
 from heedful.runs.evaluate import Evaluation, Mistake, as_json, figures, write_predictions
+from heedful.runs.folder import RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.runs.see import told
 
@@ -52,7 +54,7 @@ def evaluate(
     """
     given = Found(digits_part(), None) if name == DIGITS and not Path(name).exists() else find(name)
     labels = predictor.labels
-    unseen = None if folder is None else _unseen(predictor, folder, name, given)
+    unseen, remark = (None, "") if folder is None else _unseen(predictor, folder, name, given)
     part = given.train if unseen is not None else given.heldout or given.train
     truth = label_indices(part, labels)
     truth = truth if unseen is None else truth[unseen]
@@ -78,7 +80,7 @@ def evaluate(
         answers=found,
         mistakes=sorted(mistakes, key=lambda one: -one.confidence)[:worst],
         skipped=skipped,
-        origin=f"{part.where}{', those held out while training' if unseen is not None else ''}",
+        origin=f"{part.where}{remark}",
     )
 
 
@@ -91,25 +93,37 @@ def lines(result: Evaluation) -> list[str]:
     return said + figures(result)
 
 
-def _unseen(predictor: ImagePredictor, folder: Path, name: str, found: Found) -> np.ndarray | None:
-    """The numbers of the images that a model was not trained on, where it was trained on the others; else None."""
+def _unseen(predictor: ImagePredictor, folder: Path, name: str, found: Found) -> tuple[np.ndarray | None, str]:
+    """The numbers of the images that a model was not trained on, where it was trained on the others, else None; and
+    what to say of it."""
     if not (folder / RUN_FILE).is_file():
-        return None
+        return None, ""
     run, labels, part = read_toml(folder / RUN_FILE), predictor.labels, found.train
     images = run.get("images", {})
-    same = Path(run.get("data", DIGITS)).resolve() == Path(name).resolve() and part.names == labels
-    if not same or run.get("dev") or (found.heldout and not images.get("held_out")):
-        return None
+    if run.get("dev") or (found.heldout and not images.get("held_out")):
+        return None, ""
+    if part.names != labels or content(part) != _trained_on(folder):
+        changed = Path(run.get("data", DIGITS)).resolve() == Path(name).resolve()
+        return None, ", changed since the model was trained on it: it may have seen some of them" if changed else ""
     rows = _readable(predictor, part) if images.get("skip_bad") else np.arange(len(part.labels))
     whole = Images(np.empty((0, 1, 1, 1), np.uint8), part.labels[rows], labels, rows)
-    return split(whole, images.get("held_out"), run.get("run", {}).get("seed", 0))[1].rows
+    heldout = split(whole, images.get("held_out"), run.get("run", {}).get("seed", 0))[1]
+    return heldout.rows, ", those held out while training"
+
+
+def _trained_on(folder: Path) -> str | None:
+    """What tells the images that a model was trained on; None where its folder does not say."""
+    try:
+        return json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["trained_on"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _readable(predictor: ImagePredictor, part: Part) -> np.ndarray:
     """The numbers of the images that training had, where it passed over bad files: its split was of these."""
     if isinstance(part.images, StoredArray):
         return np.arange(len(part.labels))
-    reader, size = predictor.reader(), predictor.chunk
+    reader, size = predictor.reader(), predictor.pace.chunk
     read = [
         not isinstance(one, Flaw)
         for start in range(0, len(part.images), size)
@@ -120,27 +134,33 @@ def _readable(predictor: ImagePredictor, part: Part) -> np.ndarray:
 
 def _seen(predictor: ImagePredictor, part: Part, rows: np.ndarray | None) -> Iterator[tuple[str, Seen | Flaw]]:
     """What the model takes each image for, or each of some rows, in order; and where the image is."""
-    reader = predictor.reader()
+    reader, (chunk, ahead) = predictor.reader(), predictor.pace
     if isinstance(part.images, StoredArray):
-        yield from _in_array(predictor, reader, part.images, rows)
-        return
-    files = part.images if rows is None else [part.images[row] for row in rows]
-    items = (ImageExample(str(file), file) for file in files)
-    for one in answers(reader, items, predictor.chunk):
+        found = answers(_Fitted(reader), _in_array(reader, part.images, rows), chunk, ahead=ahead)
+    else:
+        files = part.images if rows is None else [part.images[row] for row in rows]
+        found = answers(reader, (ImageExample(str(file), file) for file in files), chunk, ahead=ahead)
+    for one in found:
         yield (one.where, one) if isinstance(one, Flaw) else (one[0].where, one[1])
 
 
-def _in_array(
-    predictor: ImagePredictor, reader: ImageReader, stored: StoredArray, rows: np.ndarray | None
-) -> Iterator[tuple[str, Seen]]:
-    first, engine = 0, predictor.engine
+class _Fitted:
+    """Classifies arrays that have the model's size already; see `predict/reading.py`."""
+
+    def __init__(self, reader: ImageReader) -> None:
+        self.answer = reader.answer
+
+    def prepare(self, examples: Sequence[ImageExample]) -> list[np.ndarray | Flaw]:
+        return [np.asarray(one.image) for one in examples]
+
+
+def _in_array(reader: ImageReader, stored: StoredArray, rows: np.ndarray | None) -> Iterator[ImageExample]:
+    """The images of an array, or some of its rows, brought to the model's size a few at a time."""
+    first, engine = 0, reader.engine
     for pixels in pixel_pieces(stored, engine.image_size, engine.channels, reader.framing):
         numbers = np.arange(first, first + len(pixels))
-        numbers = numbers if rows is None else np.intersect1d(numbers, rows)
-        for start in range(0, len(numbers), predictor.chunk):
-            taken = numbers[start : start + predictor.chunk]
-            for number, one in zip(taken, reader.answer(list(pixels[taken - first])), strict=True):
-                yield f"{stored.where}[{number}]", one
+        for number in numbers if rows is None else np.intersect1d(numbers, rows):
+            yield ImageExample(f"{stored.where}[{number}]", pixels[number - first])
         first += len(pixels)
 
 

@@ -21,7 +21,7 @@ from heedful.models.rnn import RnnConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict.loading import sees, translates
-from heedful.runs.finetune import RESULT_FILE
+from heedful.runs.folder import RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.train import checkpoint, log
 

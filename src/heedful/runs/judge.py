@@ -1,10 +1,9 @@
-"""Evaluates a model while it trains, and remembers the best."""
+"""Evaluates a model while it trains."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from heedful.data.flaws import Flaw, sound
 from heedful.errors import UserError
@@ -16,11 +15,12 @@ from heedful.runs.dataset import Scale
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import LOWER_IS_BETTER
 from heedful.runs.material import Material, because
+from heedful.runs.watching import Looked, States
 from heedful.train.loop import Metrics
 
 
 class Judge:
-    """Evaluates a model while it trains, and remembers the best so far."""
+    """Evaluates a model while it trains, and keeps the best state."""
 
     def __init__(self, model: BertForTask, material: Material) -> None:
         self.model = model
@@ -37,16 +37,9 @@ class Judge:
         if not sides:
             raise UserError(f"no example is left to evaluate on{because(self.skipped)}")
         self.examples, self.prepared = [one for one, _ in sides], [ready for _, ready in sides]
-        self.best: Metrics = {}
-        self.best_step = 0
-        self.best_weights: dict[str, Tensor] = {}
-        self.stale = 0
-
-    @property
-    def metric(self) -> str:
-        """What tells the best."""
-        assert self.material.recipe.head.metric is not None
-        return self.material.recipe.head.metric
+        metric = material.recipe.head.metric
+        assert metric is not None
+        self.states = States(model, metric, lower_is_better=metric in LOWER_IS_BETTER)
 
     def scores(self) -> Metrics:
         """How well the model does now."""
@@ -55,19 +48,9 @@ class Judge:
             answers = [_unscaled(one, self.material.scaling) for one in answers]
         return measure(self.material.head, self.examples, answers).scores
 
-    def look(self, step: int) -> Metrics:
-        """Evaluate, and keep the weights if none were better so far.
-
-        Of equals the last is kept: on few examples many tie, and who has learned longer is surer of itself.
-        """
-        now = self.scores()
-        sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        gain = sign * (now[self.metric] - self.best[self.metric]) if self.best else 1.0
-        self.stale = 0 if gain > 0 else self.stale + 1
-        if gain >= 0:
-            self.best, self.best_step = now, step
-            self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        return now
+    def look(self) -> Looked:
+        """Evaluate the model as it is."""
+        return Looked(self.scores())
 
 
 def _unscaled(answer: dict[str, float], scaling: Scale) -> dict[str, float]:

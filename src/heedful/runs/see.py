@@ -74,9 +74,9 @@ def see(predictor: ImagePredictor, files: Sequence[Path], wanted: Wanted, say: C
         looking(predictor, wanted.layer)
     skipped: list[Flaw] = []
     shown: list[tuple[ImageExample, Seen]] = []
-    reader = predictor.reader()
     seen = 0
-    for one in answers(reader, (ImageExample(str(file), file) for file in files), predictor.chunk):
+    items = (ImageExample(str(file), file) for file in files)
+    for one in answers(predictor.reader(), items, predictor.pace.chunk, ahead=predictor.pace.ahead):
         if isinstance(one, Flaw):
             if not wanted.skip_bad:
                 raise UserError(f"{one}, {OR_SKIP_FILES}")

@@ -21,7 +21,7 @@ from heedful.models import rnn, transformer
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.runs.device import Compute
-from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.training import (
     computing,
     goes_on,
@@ -36,7 +36,6 @@ from heedful.runs.training import (
     restore,
     resume_command,
     run,
-    snapshot,
     taken,
     tell_of_ranks,
 )
@@ -50,6 +49,7 @@ from heedful.runs.translator_options import (
     read_recipe,
     resolved,
 )
+from heedful.runs.watching import keeper, watcher
 from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
@@ -60,7 +60,6 @@ from heedful.train.optim import adamw
 from heedful.train.replay_pairs import PairReplay
 from heedful.train.schedule import seconds
 
-RESULT_FILE = "evaluation.json"
 POSITIONS = {"transformer": 1024, "rnn": 512}
 """Of a new model, unless it learns from longer sentences."""
 
@@ -213,33 +212,6 @@ def _train(
         with compute.autocast():
             return translation_terms(model, batch, compute.device, learning.label_smoothing, learning.agreement)
 
-    def test(now: Progress) -> bool:
-        return ranks.share(ranks.leads and look(now))
-
-    def look(now: Progress) -> bool:
-        found, translations = judge.look(now.step)
-        log.metrics("heldout", now.step, {**found, "tokens": now.tokens, "elapsed": now.elapsed})
-        log.note(f"step {now.step}, held out: {describe(found)}")
-        for number in _shown(len(translations), recipe.run.samples):
-            log.note(f"    {judge.examples[number].source}\n  → {translations[number]}")
-        if learning.patience and judge.stale >= learning.patience and plan.done(now) < 1.0:
-            log.note(f"stopping early: no better BLEU in {judge.stale} evaluations")
-            return True
-        return False
-
-    def save(now: Progress) -> None:
-        if not ranks.leads:
-            return
-        state = {
-            "data": material.digest,
-            "ranks": ranks.ranks,
-            "best": judge.best,
-            "stale": judge.stale,
-            "kept": [[bleu, step] for bleu, step, _ in judge.kept],
-        }
-        tensors = {f"kept-{number}": weights for number, (_, _, weights) in enumerate(judge.kept)}
-        checkpoint.save(folder, snapshot(now, model, optimizer, state=state, tensors=tensors), recipe.run.keep)
-
     job = Job(
         model=model,
         optimizer=optimizer,
@@ -250,8 +222,10 @@ def _train(
         plan=plan,
         world=ranks,
         report=reporter(plan, log),
-        evaluate=test,
-        save=save,
+        evaluate=watcher(judge, "BLEU", learning.patience, plan, lambda step: f"step {step}", ranks, log),
+        save=keeper(
+            judge.states, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+        ),
     )
     introduce(log, model, _shape(model), compute, ranks, progress)
     log.note(
@@ -301,11 +275,7 @@ def _restore(
     if found is None:
         return Progress()
     tell_of_ranks(found.state.get("ranks", 1), ranks, log)
-    judge.best, judge.stale = found.state["best"], found.state["stale"]
-    judge.kept = [
-        (bleu, step, {name: tensor.to(compute.device) for name, tensor in found.tensors[f"kept-{number}"].items()})
-        for number, (bleu, step) in enumerate(found.state["kept"])
-    ]
+    judge.states.recall(found, compute.device)
     return restore(found, judge.model, optimizer)
 
 
@@ -324,11 +294,6 @@ def _result(learning: TranslatorLearningPart) -> str:
     if learning.average == 1:
         return "the best state is the result" if learning.average_of == "best" else "the last state is the result"
     return f"the mean of the {learning.average_of} {learning.average} states is the result"
-
-
-def _shown(count: int, samples: int) -> range:
-    """Which of the dev set's sentences to show: the same ones always, spread over it."""
-    return range(0, count, max(1, count // samples))[:samples] if samples else range(0)
 
 
 def _shape(model: Translating) -> str:

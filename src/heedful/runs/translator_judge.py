@@ -1,7 +1,6 @@
-"""Evaluates a translator while it trains, remembers the states to average, and shows what it writes."""
+"""Evaluates a translator while it trains, keeps the states to average, and shows what it writes."""
 
 import torch
-from torch import Tensor
 
 from heedful.data.flaws import sound
 from heedful.data.parallel import PairExample
@@ -12,10 +11,8 @@ from heedful.predict.texts import cut_told
 from heedful.predict.translator import Translator
 from heedful.runs.translator_material import TranslatorMaterial
 from heedful.runs.translator_options import TranslatorRecipe
+from heedful.runs.watching import Looked, States
 from heedful.tasks.translation import Translating
-from heedful.train.loop import Metrics
-
-State = dict[str, Tensor]
 
 MOST_EXAMPLES = 2000
 """Pairs that BLEU is counted on while training: more would tell little more, and take the time of training."""
@@ -28,7 +25,7 @@ class TranslatorJudge:
 
     def __init__(self, model: Translating, material: TranslatorMaterial, recipe: TranslatorRecipe) -> None:
         self.model = model
-        self.learning = recipe.learning
+        self.samples = recipe.run.samples
         marks = material.marks
         searcher = TorchSearcher([model], marks, (marks.pad, marks.sos, material.target.unk), learning=True)
         self.translator = Translator(searcher, material.source, material.target)
@@ -48,10 +45,9 @@ class TranslatorJudge:
         if self.language is None and sum(len(one.split()) for one in self.references) < 1.5 * len(self.references):
             self.language = UNSPACED
             self.remarks.append("the targets have hardly any spaces, hence BLEU counts characters, not words")
-        self.kept: list[tuple[float, int, State]] = []
-        """BLEU, step and weights of the states to average, oldest first."""
-        self.best = -1.0
-        self.stale = 0
+        part = recipe.learning
+        self.states = States(model, "bleu", count=part.average, newest=part.average_of == "last")
+        """Those to average."""
 
     def translations(self) -> list[str]:
         """What the model makes of the dev set now."""
@@ -61,35 +57,35 @@ class TranslatorJudge:
         """How good that is."""
         return bleu_score(translations, self.references, language=self.language)
 
-    def look(self, step: int) -> tuple[Metrics, list[str]]:
-        """Evaluate, keep the state if it is one to average; the BLEU, and the translations."""
+    def look(self) -> Looked:
+        """Evaluate the model as it is; the BLEU, and some of the translations."""
         found = self.translations()
-        bleu = self.bleu(found)
-        self.stale = 0 if bleu > self.best else self.stale + 1
-        self.best = max(self.best, bleu)
-        self.kept.append((bleu, step, {name: tensor.clone() for name, tensor in self.model.state_dict().items()}))
-        if len(self.kept) > self.learning.average:
-            # Of equals the older goes.
-            worst = min(self.kept) if self.learning.average_of == "best" else self.kept[0]
-            self.kept = [one for one in self.kept if one is not worst]
-        return {"bleu": bleu}, found
+        samples = [
+            f"    {self.examples[number].source}\n  → {found[number]}" for number in _shown(len(found), self.samples)
+        ]
+        return Looked({"bleu": self.bleu(found)}, samples)
 
     def settle(self) -> tuple[float, list[int]]:
         """Give the model the mean of the states that were kept; of the best ones, or the very best if that is better.
 
         Its BLEU, and the steps after which those states were.
         """
+        states = self.states
         mean = {
-            name: torch.stack([state[name].double() for _, _, state in self.kept]).mean(0).to(tensor.dtype)
-            for name, tensor in self.kept[0][2].items()
+            name: torch.stack([one.weights[name].double() for one in states.kept]).mean(0).to(tensor.dtype)
+            for name, tensor in states.kept[0].weights.items()
         }
         self.model.load_state_dict(mean)
         bleu = self.bleu(self.translations())
-        top, step, state = max(self.kept, key=lambda one: one[:2])
-        if self.learning.average_of == "best" and top > bleu:
-            self.model.load_state_dict(state)
-            return top, [step]
-        return bleu, [step for _, step, _ in self.kept]
+        if not states.newest and states.best.worth > bleu:
+            self.model.load_state_dict(states.best.weights)
+            return states.best.worth, [states.best.step]
+        return bleu, [one.step for one in states.kept]
+
+
+def _shown(count: int, samples: int) -> range:
+    """Which of so many sentences to show: the same ones always, spread over them."""
+    return range(0, count, max(1, count // samples))[:samples] if samples else range(0)
 
 
 def _spread(pairs: list[PairExample], most: int) -> list[PairExample]:

@@ -17,7 +17,7 @@ from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
 from heedful.runs.corpus import default_cache
 from heedful.runs.device import Compute
-from heedful.runs.folder import require_free, require_unfinished
+from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.training import (
     computing,
     goes_on,
@@ -38,7 +38,7 @@ from heedful.runs.training import (
 from heedful.runs.vision_judge import METRIC, VisionJudge
 from heedful.runs.vision_material import VisionMaterial, gather
 from heedful.runs.vision_options import VisionOptions, VisionRecipe, check, read_recipe
-from heedful.runs.watching import keeper, remind, watcher
+from heedful.runs.watching import State, keeper, watcher
 from heedful.tasks.term import Term
 from heedful.tasks.vision import vision_counts, vision_terms
 from heedful.train.distributed import World, restarts
@@ -48,7 +48,6 @@ from heedful.train.optim import OPTIMIZERS
 from heedful.train.replay_images import ImageReplay
 from heedful.train.schedule import seconds
 
-RESULT_FILE = "evaluation.json"
 EPS = 1e-8
 
 
@@ -155,7 +154,7 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
             )
 
     def epoch(step: int) -> str:
-        return f"{step * ranks.ranks / data.batches:.3g}"
+        return f"epoch {step * ranks.ranks / data.batches:.3g}"
 
     job = Job(
         model=model,
@@ -169,7 +168,7 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         report=reporter(plan, log),
         evaluate=watcher(judge, METRIC, learning.patience, plan, epoch, ranks, log),
         save=keeper(
-            judge, model, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
+            judge.states, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
         ),
     )
     introduce(log, model, _shape(model.config), compute, ranks, progress)
@@ -189,21 +188,23 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         tensorboard=recipe.run.tensorboard,
     )
     if ranks.leads:
-        _save(judge, out)
+        best = judge.states.best
+        _save(judge, best, out)
         shutil.rmtree(folder, ignore_errors=True)
-    log.note(f"best, after epoch {epoch(judge.best_step)}: {describe(judge.best)}")
+        log.note(f"best, after {epoch(best.step)}: {describe(best.scores)}")
     log.note(f"saved {out}")
-    return ranks.share(judge.best)
+    return ranks.share(judge.states.best.scores if ranks.leads else {})
 
 
-def _save(judge: VisionJudge, out: Path) -> None:
+def _save(judge: VisionJudge, best: State, out: Path) -> None:
     """Write the best model, and how good it is."""
-    judge.model.load_state_dict(judge.best_weights)
+    judge.model.load_state_dict(best.weights)
     found = judge.report()
     result = {
         "metric": METRIC,
-        "step": judge.best_step,
+        "step": best.step,
         "examples": len(judge.material.heldout),
+        "trained_on": judge.material.trained_on,
         "scores": {name: score for name, score in found.scores.items() if name != "loss"},
         "classes": [one._asdict() for one in found.classes],
     }
@@ -220,7 +221,7 @@ def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer,
         way_out = "go on with as many, or start again in another --out"
         raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
     tell_of_ranks(before, ranks, log)
-    remind(judge, found, judge.compute.device)
+    judge.states.recall(found, judge.compute.device)
     return restore(found, judge.model, optimizer)
 
 

@@ -1,20 +1,19 @@
-"""Evaluates an image classifier while it trains, and remembers the best.
+"""Evaluates an image classifier while it trains.
 
 Shapes: N images, B images of a batch, K classes.
 """
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from heedful.data.image_sampler import ImageSampler
 from heedful.metrics.classification import Report, one_of
 from heedful.models.vit import ViTClassifier
 from heedful.runs.device import Compute
 from heedful.runs.vision_material import VisionMaterial
+from heedful.runs.watching import Looked, States
 from heedful.tasks.scoring import on_device
 from heedful.tasks.vision import seen
-from heedful.train.loop import Metrics
 
 METRIC = "accuracy"
 """What tells the best."""
@@ -22,16 +21,13 @@ BATCH = 256
 
 
 class VisionJudge:
-    """Evaluates a model while it trains, and remembers the best so far."""
+    """Evaluates a model while it trains, and keeps the best state."""
 
     def __init__(self, model: ViTClassifier, material: VisionMaterial, compute: Compute) -> None:
         self.model = model
         self.material = material
         self.compute = compute
-        self.best: Metrics = {}
-        self.best_step = 0
-        self.best_weights: dict[str, Tensor] = {}
-        self.stale = 0
+        self.states = States(model, METRIC)
 
     @torch.no_grad()
     def report(self) -> Report:
@@ -50,15 +46,6 @@ class VisionJudge:
         loss = float(torch.stack(losses).sum()) / len(material.heldout)
         return found._replace(scores={"loss": loss, **found.scores})
 
-    def look(self, step: int) -> Metrics:
-        """Evaluate, and keep the weights if none were better so far.
-
-        Of equals the last is kept: on few images many tie, and who has learned longer is surer of itself.
-        """
-        now = self.report().scores
-        gain = now[METRIC] - self.best[METRIC] if self.best else 1.0
-        self.stale = 0 if gain > 0 else self.stale + 1
-        if gain >= 0:
-            self.best, self.best_step = now, step
-            self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        return now
+    def look(self) -> Looked:
+        """Evaluate the model as it is."""
+        return Looked(self.report().scores)

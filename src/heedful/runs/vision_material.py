@@ -24,6 +24,8 @@ class VisionMaterial:
     """Mean and deviation of the images to train on; of a picture, the middle, which is what they are too."""
     digest: str
     """Tells the content, of both."""
+    trained_on: str
+    """Tells the images that those to train on are of: all, before some of them were held out."""
 
 
 def gather(recipe: VisionRecipe, cache: Path, log: Log, *, gpu: bool) -> VisionMaterial:
@@ -55,4 +57,5 @@ def gather(recipe: VisionRecipe, cache: Path, log: Log, *, gpu: bool) -> VisionM
         heldout=heldout,
         read_as=Pixels(**measure(train)._asdict(), edge=side),
         digest=key,
+        trained_on=stored.content,
     )

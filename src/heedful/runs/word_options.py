@@ -43,7 +43,8 @@ class WordVectorsPart:
     subsample: float = 1e-3
     """Share of the text above which a word is thinned out; 0 keeps all."""
     lr: float = 0.025
-    """The learning rate at the start; it falls to nothing in a straight line."""
+    """Learning rate at the start: how far a step moves the vectors. It falls to nothing in a straight line.
+    0.025 is that of the original word2vec and of gensim; higher learns faster, until it overshoots."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "window", "negatives", "min_count"):

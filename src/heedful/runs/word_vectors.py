@@ -29,10 +29,10 @@ from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
 from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, Calm, SkipGram, blocks, calm, initialise, learn
 from heedful.runs import corpus
-from heedful.runs.device import choose
+from heedful.runs.device import choose, free_memory
 from heedful.runs.options import RUN_FILE, TextPart
 from heedful.runs.training import interval, last_checkpoint, numbers, progress_of, reporter, resume_command, taken
-from heedful.runs.word_options import WordOptions, WordRecipe, read_recipe, resolved
+from heedful.runs.word_options import WordOptions, WordRecipe, WordVectorsPart, read_recipe, resolved
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World
@@ -43,6 +43,11 @@ from heedful.train.schedule import linear, seconds
 
 IN_MEMORY = 1 << 27
 """Words of a text that is kept in memory after it was read once: 1 GiB of it."""
+COPIES = 3
+"""Of the tables while a checkpoint is written (the model's, their bytes, the file's), and about as many of the rows
+that an update works with."""
+MARGIN = 0.1
+"""Share of the free memory that is left alone."""
 
 
 def train_vectors(options: WordOptions) -> None:
@@ -61,6 +66,7 @@ def train_vectors(options: WordOptions) -> None:
     with taken(out, recipe, read_recipe, World(), resume=options.resume):
         found = prepare(replace(options, settings=recipe))
         text = words.read(found.train, found.tokenizer, recipe.vectors.min_count)
+        require_room(len(text.lexicon.words), recipe.vectors, device, resume=options.resume)
     cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
     go_on = resume_command("train-vectors", out) + cache
     run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log, go_on=go_on)
@@ -99,6 +105,29 @@ def prepare(options: WordOptions) -> Shards:
         cache=options.cache or corpus.default_cache(),
         say=lambda _: None,
     )
+
+
+def require_room(count: int, part: WordVectorsPart, device: torch.device, *, resume: bool = False) -> None:
+    """Refuse vectors of so many words if there is no memory for them, before any of it is taken."""
+    tables, host = 2 * 4 * count, torch.device("cpu")  # bytes for each number of a vector, as all of these
+    work = 4 * COPIES * TOGETHER[device.type] * (BLOCK + 2 * part.window + BLOCK + DRAWS)
+    needs = {host: COPIES * tables}
+    needs[device] = work + (tables if device.type == "cuda" else needs[host])
+    for place, need in needs.items():
+        free = int((1 - MARGIN) * free_memory(place))
+        if need * part.dim <= free:
+            continue
+        most, whose = _two_digits(free // need), "GPU memory" if place.type == "cuda" else "memory"
+        smaller = f"--dim {most} or less, or a larger --min-count" if most else "a larger --min-count"
+        raise UserError(
+            f"{count:,} words of dim {part.dim} are too large for the {free / 2**30:,.1f} GiB of {whose} that can be "
+            f"had; try {smaller}{', in a new --out' if resume else ''}"
+        )
+
+
+def _two_digits(number: int) -> int:
+    """A number rounded down, since what is free changes all the time: 98,765 to 98,000."""
+    return number - number % 10 ** max(0, len(str(number)) - 2)
 
 
 def make_plan(recipe: WordRecipe, pieces: int) -> Plan:
@@ -143,11 +172,7 @@ class Run:
         part, log, lexicon = self.recipe.vectors, self.log, self.text.lexicon
         model = SkipGram(len(lexicon.words), part.dim)
         initialise(model, torch.Generator().manual_seed(step_seed(self.recipe.run.seed, 0, 2**31)))
-        found = last_checkpoint(self.folder, self.key, log, World()) if resume else None
-        progress = Progress()
-        if found is not None:
-            model.load_state_dict(found.tensors["model"])
-            progress = progress_of(found.step, found.state)
+        progress = self._restored(model) if resume else Progress()
         log.note(
             f"text: {self.text.words:,} words, {len(lexicon.words):,} different ones that occur {part.min_count} "
             f"times or more; vectors of {part.dim} numbers, on {self.device.type}"
@@ -162,6 +187,14 @@ class Run:
         log.note(
             f"saved {self.out}; try: heedful nearest {self.out} {lexicon.words[min(100, len(lexicon.words) - 1)]}"
         )
+
+    def _restored(self, model: SkipGram) -> Progress:
+        """Where the run stood, with the tables as they were; its beginning if there is no checkpoint."""
+        found = last_checkpoint(self.folder, self.key, self.log, World())
+        if found is None:
+            return Progress()
+        model.load_state_dict(found.tensors["model"])
+        return progress_of(found.step, found.state)
 
     def _learn(self, model: SkipGram, progress: Progress) -> None:
         plan = make_plan(self.recipe, self.text.pieces)

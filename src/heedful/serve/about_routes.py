@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 
 import heedful
 from heedful.predict import ImagePredictor, Translator
-from heedful.serve.asking import as_json, desk_of
+from heedful.serve.asking import OPENAI_ERRORS, as_json, desk_of
 from heedful.serve.documentation import page
 from heedful.serve.metrics import CONTENT_TYPE
 from heedful.serve.models import Loaded
@@ -58,13 +58,13 @@ async def metrics(request: Request) -> Response:
     return Response(desk_of(request).meters.text(), media_type=CONTENT_TYPE)
 
 
-@router.get("/v1/models", response_model=OpenAIModels)
+@router.get("/v1/models", response_model=OpenAIModels, responses=OPENAI_ERRORS)
 async def openai_models(request: Request) -> Response:
     """The names of the models."""
     return as_json({"object": "list", "data": [_card(one) for one in desk_of(request).models]})
 
 
-@router.get("/v1/models/{name:path}", response_model=OpenAIModel)
+@router.get("/v1/models/{name:path}", response_model=OpenAIModel, responses=OPENAI_ERRORS)
 async def openai_model(name: str, request: Request) -> Response:
     """One of the models."""
     return as_json(_card(desk_of(request).models.named(name)))

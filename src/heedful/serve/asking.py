@@ -10,7 +10,7 @@ from heedful.serve.batching import Work
 from heedful.serve.guard import Call, Desk
 from heedful.serve.models import Loaded
 from heedful.serve.refusals import Refusal
-from heedful.serve.schemas import ErrorBody
+from heedful.serve.schemas import ErrorBody, OpenAIErrorBody
 
 T = TypeVar("T")
 
@@ -29,6 +29,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 """What every route may answer instead."""
+OPENAI_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {**one, "model": OpenAIErrorBody} for status, one in ERRORS.items()
+}
+"""The same of routes under /v1/."""
 
 
 def desk_of(request: Request) -> Desk:

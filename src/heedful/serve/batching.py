@@ -103,17 +103,12 @@ class Lane:
         self._jobs: deque[Job] = deque()
         self._turn = Condition()
         self._closed = False
-        self._queue, self._waited, self._tokens, self._inputs, self._computed, self._failures = (
-            meter.labels(name)
-            for meter in (
-                meters.queue,
-                meters.waited,
-                meters.tokens,
-                meters.inputs,
-                meters.computed,
-                meters.failures,
-            )
-        )
+        self._queue = meters.queue.labels(name)
+        self._waited = meters.waited.labels(name)
+        self._tokens = meters.tokens.labels(name)
+        self._inputs = meters.inputs.labels(name)
+        self._computed = meters.computed.labels(name)
+        self._failures = meters.failures.labels(name)
         self._thread = Thread(target=self._run, name=f"lane-{name}", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -198,8 +193,7 @@ class Lane:
 
     def _run(self) -> None:
         while self._wait():
-            fresh = self._fresh()
-            if fresh:
+            while fresh := self._fresh():
                 self._prepare(fresh)
             if pieces := self._take():
                 self._answer(pieces)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from heedful.predict.predictor import Predictor
-from heedful.serve.asking import as_json, ask, call_of, desk_of, several
+from heedful.serve.asking import OPENAI_ERRORS, as_json, ask, call_of, desk_of, several
 from heedful.serve.guard import Desk
 from heedful.serve.models import Loaded
 from heedful.serve.refusals import Refusal
@@ -80,7 +80,7 @@ async def similarities(
     return [float(first @ other) for other in others]
 
 
-@router.post("/v1/embeddings", response_model=OpenAIEmbeddings)
+@router.post("/v1/embeddings", response_model=OpenAIEmbeddings, responses=OPENAI_ERRORS)
 async def openai_embeddings(asked: OpenAIEmbedRequest, request: Request) -> Response:
     """A vector for each text, as OpenAI's clients read it."""
     desk = desk_of(request)

@@ -5,6 +5,7 @@ takes nothing from others. Whatever goes wrong behind it, the client gets the us
 """
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ SENDING = 10.0
 """Seconds beyond the limit of a request in which its answer may still be sent."""
 LINGER = 2.0
 """Seconds for which a body that was refused is still read, so that the client sees the answer."""
+LINGER_BYTES = 16_000_000
+"""And how much of it."""
 
 
 @dataclass
@@ -81,7 +84,7 @@ class Guard:
         loop = asyncio.get_running_loop()
         call = Call(loop.time() + desk.limits.max_seconds, {})
         scope["heedful"] = call
-        reply = Reply(send)
+        reply = Reply(send, scope["path"])
         work = not _light(scope)
         counted = False
         try:
@@ -209,8 +212,9 @@ class Guard:
 class Reply:
     """What is sent back: remembers how far it came."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, path: str) -> None:
         self._send = send
+        self._path = path
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
@@ -221,7 +225,7 @@ class Reply:
 
     async def refuse(self, refusal: Refusal, receive: Receive | None = None) -> None:
         """Say no. With `receive`, the connection ends there, after what is still under way was passed over."""
-        body = refusal.body
+        body = refusal.body(self._path)
         headers = {**refusal.headers, "content-type": "application/json", "content-length": str(len(body))}
         if receive is not None:
             headers["connection"] = "close"
@@ -230,14 +234,14 @@ class Reply:
         await self._send({"type": "http.response.body", "body": body, "more_body": receive is not None})
         if receive is None:
             return
-        try:
+        left = LINGER_BYTES
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
-                while True:
+                while left > 0:
                     message = await receive()
+                    left -= len(message.get("body", b""))
                     if message["type"] == "http.disconnect" or not message.get("more_body", False):
                         break
-        except TimeoutError:
-            pass
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

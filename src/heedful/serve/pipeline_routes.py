@@ -58,10 +58,11 @@ async def _answered(request: Request, name: str | None, task: str | None) -> Res
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if task is not None and task not in TASKS:
         raise Refusal(404, f"there is no task {task!r:.60}; choose from {', '.join(TASKS)}")
-    if kind.startswith("image/") or kind == "application/octet-stream":
-        return as_json(_classes(await seen(request, [await request.body()], name), {}))
+    body = await request.body()
+    if not kind.endswith("json") and not body.lstrip().startswith(b"{"):  # the client names no type for an image
+        return as_json(_classes(await seen(request, [body], name), {}))
     try:
-        asked = PipelineRequest.model_validate_json(await request.body())
+        asked = PipelineRequest.model_validate_json(body)
     except ValidationError as error:
         raise told(error.errors()) from None
     ability = _meant(desk.models.named(name), asked, task)

@@ -23,13 +23,14 @@ class PatientProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._patience: asyncio.TimerHandle | None = None
+        self._hearing: asyncio.TimerHandle | None = None
+        self._stalling: asyncio.TimerHandle | None = None
         self._head = 0
 
     def connection_made(self, transport: Any) -> None:
         """A client has come."""
         super().connection_made(transport)
-        self._patience = self.loop.call_later(HEAD_SECONDS, self._unheard)
+        self._hear()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes of a request, or of several."""
@@ -40,7 +41,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """A request's head is whole."""
-        self._calm()
+        self._heard()
         self._head = 0
         super().on_headers_complete()
 
@@ -52,28 +53,29 @@ class PatientProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The next request begins."""
         super().on_message_begin()
-        if self._patience is None:
-            self._patience = self.loop.call_later(HEAD_SECONDS, self._unheard)
+        if self._hearing is None:
+            self._hear()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than we write."""
         super().pause_writing()
-        self._calm()
-        self._patience = self.loop.call_later(STALL_SECONDS, self._abort)
+        self._moved()
+        self._stalling = self.loop.call_later(STALL_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
         """It has read some."""
         super().resume_writing()
-        self._calm()
+        self._moved()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
-        self._calm()
+        self._heard()
+        self._moved()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
         """What can't be read as HTTP at all is told in the usual shape."""
-        body = Refusal(400, f"{msg.rstrip('.')}; check the request's head").body
+        body = Refusal(400, f"{msg.rstrip('.')}; check the request's head").body()
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
@@ -81,16 +83,20 @@ class PatientProtocol(HttpToolsProtocol):
     def _between(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
+    def _hear(self) -> None:
+        self._hearing = self.loop.call_later(HEAD_SECONDS, self._unheard)
+
     def _unheard(self) -> None:
-        self._patience = None
+        self._hearing = None
         if self._between() and not self.transport.is_closing():
             self.transport.close()
 
-    def _abort(self) -> None:
-        self._patience = None
-        self.transport.abort()
+    def _heard(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+            self._hearing = None
 
-    def _calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _moved(self) -> None:
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None

@@ -1,6 +1,7 @@
 """What the server says when it can't answer: a status, and one line that names the value, the rule and the way out.
 
-The body is `{"error": …, "error_type": …}` everywhere, as in text-embeddings-inference.
+The body is `{"error": …, "error_type": …}` as in text-embeddings-inference; under /v1/ it is OpenAI's, since its
+clients show no other.
 """
 
 import json
@@ -48,10 +49,12 @@ class Refusal(Exception):  # noqa: N818 (most are no errors of ours)
         self.allow = allow
         """The methods that a route has."""
 
-    @property
-    def body(self) -> bytes:
-        """What the client reads."""
-        said = {"error": self.message, "error_type": KINDS.get(self.status, "Validation")}
+    def body(self, path: str = "") -> bytes:
+        """What the client of a route reads."""
+        kind = KINDS.get(self.status, "Validation")
+        said: dict[str, object] = {"error": self.message, "error_type": kind}
+        if path.startswith("/v1/"):
+            said = {"error": {"message": self.message, "type": kind, "param": None, "code": self.status}}
         return json.dumps(said, ensure_ascii=False).encode(errors="replace")
 
     @property

@@ -5,10 +5,22 @@ Routes that others have too pass over fields that they don't know, as those do; 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt
 
+
+def _whole(text: str) -> str:
+    """A text without halves of characters, which JSON can write but no encoding can."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text has half of a character (a lone surrogate), so it is not Unicode") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_whole)]
 Ids = Annotated[list[StrictInt], Field(min_length=1)]
-ModelName = Annotated[str | None, Field(description="Which model; without it, the first that can do this.")]
+ModelName = Annotated[Text | None, Field(description="Which model; without it, the first that can do this.")]
 Truncate = Annotated[
     bool | None, Field(description="Cut what is too long, which is else answered 413 (or as the server was told).")
 ]
@@ -36,7 +48,7 @@ class Own(BaseModel):
 class EmbedRequest(Shared):
     """Texts, or ids of tokens, to embed."""
 
-    inputs: str | list[str] | Ids | list[Ids]
+    inputs: Text | list[Text] | Ids | list[Ids]
     normalize: bool = Field(True, description="Vectors of length 1.")
     truncate: Truncate = None
     truncation_direction: Literal["Right", "right"] = Field("Right", description="The end is cut off.")
@@ -48,7 +60,7 @@ class EmbedRequest(Shared):
 class EmbedAllRequest(Shared):
     """Texts, or ids of tokens, to embed token by token."""
 
-    inputs: str | list[str] | Ids | list[Ids]
+    inputs: Text | list[Text] | Ids | list[Ids]
     truncate: Truncate = None
     truncation_direction: Literal["Right", "right"] = "Right"
     prompt_name: None = None
@@ -57,8 +69,8 @@ class EmbedAllRequest(Shared):
 class Sentences(BaseModel):
     """A sentence, and those to compare it with."""
 
-    source_sentence: str
-    sentences: list[str] = Field(min_length=1)
+    source_sentence: Text
+    sentences: list[Text] = Field(min_length=1)
 
 
 class SimilarityParameters(BaseModel):
@@ -78,7 +90,7 @@ class SimilarityRequest(Shared):
 class OpenAIEmbedRequest(Shared):
     """As OpenAI's clients ask."""
 
-    input: str | list[str] | Ids | list[Ids]
+    input: Text | list[Text] | Ids | list[Ids]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
     user: str | None = None
@@ -124,14 +136,13 @@ class OpenAIModels(BaseModel):
     data: list[OpenAIModel]
 
 
+OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2)]
+
+
 class PredictRequest(Shared):
     """A text, a pair, or a list of lists of one or two texts."""
 
-    inputs: (
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=2)]
-        | list[Annotated[list[str], Field(min_length=1, max_length=2)]]
-    )
+    inputs: Text | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
     raw_scores: bool = Field(False, description="What the model gives, before it becomes probabilities.")
     truncate: Truncate = None
     truncation_direction: Literal["Right", "right"] = "Right"
@@ -147,8 +158,8 @@ class Prediction(BaseModel):
 class RerankRequest(Shared):
     """A query, and texts to rank by it."""
 
-    query: str
-    texts: list[str] = Field(min_length=1)
+    query: Text
+    texts: list[Text] = Field(min_length=1)
     raw_scores: bool = False
     return_text: bool = False
     truncate: Truncate = None
@@ -166,7 +177,7 @@ class Rank(BaseModel):
 class TokenizeRequest(Shared):
     """Texts to take apart."""
 
-    inputs: str | list[str]
+    inputs: Text | list[Text]
     add_special_tokens: bool = True
     prompt_name: None = None
 
@@ -184,14 +195,14 @@ class TokenInfo(BaseModel):
 class DecodeRequest(Shared):
     """Ids to put together."""
 
-    ids: Ids | list[Ids]
+    ids: Ids | Annotated[list[Ids], Field(min_length=1)]
     skip_special_tokens: bool = True
 
 
 class FillRequest(Own):
     """Texts with [MASK] where words are missing."""
 
-    inputs: str | list[str]
+    inputs: Text | list[Text]
     top: int = Field(5, ge=1, le=MOST_SHOWN, description="Candidates for each blank.")
 
 
@@ -205,7 +216,7 @@ class Candidate(BaseModel):
 class GenerateRequest(Own):
     """A text to go on from, or with [MASK] where words are to be written."""
 
-    inputs: str = ""
+    inputs: Text = ""
     tokens: int = Field(12, ge=1, le=MOST_WRITTEN, description="To write after a text without blanks.")
     order: Literal["mask-predict", "gibbs"] = "mask-predict"
     steps: int | None = Field(None, ge=1, le=MOST_STEPS, description="Rounds; 10 by default, fewer for few blanks.")
@@ -226,7 +237,7 @@ class GeneratedText(BaseModel):
 class TagRequest(Own):
     """Texts to tag, or lists of words; however long."""
 
-    inputs: str | list[str] | list[Annotated[list[str], Field(min_length=1)]]
+    inputs: Text | list[Text] | list[Annotated[list[Text], Field(min_length=1)]]
 
 
 class Span(BaseModel):
@@ -252,8 +263,8 @@ class AskedQuestion(BaseModel):
     """A question, and the text that may answer it."""
 
     model_config = ConfigDict(extra="forbid")
-    question: str
-    context: str
+    question: Text
+    context: Text
 
 
 class AnswerRequest(Own):
@@ -277,8 +288,8 @@ class FoundAnswer(BaseModel):
 class TranslateRequest(Own):
     """Texts to translate."""
 
-    inputs: str | list[str]
-    prefix: str = Field("", description="How every translation must begin.")
+    inputs: Text | list[Text]
+    prefix: Text = Field("", description="How every translation must begin.")
     alignments: bool = Field(False, description="Which pieces of the text each piece looked at.")
     truncate: Truncate = None
     beam: int = Field(5, ge=1, le=MOST_BEAMS)
@@ -327,7 +338,7 @@ class Translations(BaseModel):
 class SeeRequest(Own):
     """Images, as base64 of their files."""
 
-    inputs: str | list[str]
+    inputs: Text | list[Text]
     top: int = Field(5, ge=1, le=MOST_SHOWN, description="Classes to give.")
 
 
@@ -337,6 +348,21 @@ class PipelineRequest(BaseModel):
     model_config = ConfigDict(extra="ignore")
     inputs: str | list[str] | list[list[str]] | dict[str, Any]
     parameters: dict[str, Any] | None = None
+
+
+class OpenAIError(BaseModel):
+    """Why there is no answer, for OpenAI's clients."""
+
+    message: str
+    type: str
+    param: None
+    code: int
+
+
+class OpenAIErrorBody(BaseModel):
+    """An error as OpenAI's clients read it."""
+
+    error: OpenAIError
 
 
 class ErrorBody(BaseModel):

@@ -57,74 +57,78 @@ class Server(uvicorn.Server):
         yield
 
 
+class Serving:
+    """A server from its beginning to its end."""
+
+    def __init__(self, settings: Settings, listening: socket.socket) -> None:
+        self.settings = settings
+        self.listening = listening
+        self.desk = Desk(Models(), settings.limits, settings.keys, Meters(), settings.log)
+        self.server = Server(_config(build(self.desk, cors=settings.cors, runs=settings.runs), settings.log))
+        self._draining: asyncio.Task[None] | None = None
+
+    async def run(self, begun: Callable[[], None], ready: Callable[[], None]) -> None:
+        """Serve until told to stop. `begun` is called when it listens, `ready` when the models are warm."""
+        _few_threads()
+        serving = asyncio.create_task(self.server.serve([self.listening]))
+        loading = asyncio.create_task(self._load())
+        try:
+            begun()
+            await asyncio.wait((serving, loading), return_when=asyncio.FIRST_COMPLETED)
+            if loading.done() and loading.exception() is None:
+                self.desk.ready = not self.desk.draining
+                self.desk.meters.ready.set(int(self.desk.ready))
+                ready()
+            else:
+                self.server.should_exit = True
+            await serving
+            if not loading.done():  # told to stop before the models were there
+                loading.cancel()
+            elif loading.exception() is not None:
+                await loading
+        finally:
+            for loaded in self.desk.models:
+                loaded.lane.close()
+
+    def stop(self) -> None:
+        """Begin the end, from within the loop: nothing new is taken. The second time, it ends at once."""
+        if self._draining is not None:
+            self.server.should_exit = self.server.force_exit = True
+            return
+        self.desk.draining = True
+        self.desk.meters.ready.set(0)
+        self.desk.log.write("draining", requests=self.desk.active)
+        self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        """Until the last request that was taken is answered."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.desk.limits.max_seconds + SENDING):
+                while self.desk.active:
+                    self.desk.idle.clear()
+                    await self.desk.idle.wait()
+        self.server.should_exit = True
+
+    async def _load(self) -> None:
+        loop = asyncio.get_running_loop()
+        settings, desk = self.settings, self.desk
+        for wanted in settings.models:
+            opening = (wanted, settings.computing, settings.limits, desk.meters, settings.log, loop)
+            desk.models.add(await asyncio.to_thread(open_model, *opening))
+
+
 def serve(settings: Settings, listening: socket.socket, begun: Callable[[], None], ready: Callable[[], None]) -> None:
-    """Serve until told to stop. `begun` is called when it listens, `ready` when the models are warm."""
+    """Serve until SIGTERM or Ctrl+C."""
     import uvloop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, listening, begun, ready))
-
-
-async def _serve(
-    settings: Settings, listening: socket.socket, begun: Callable[[], None], ready: Callable[[], None]
-) -> None:
-    desk = Desk(Models(), settings.limits, settings.keys, Meters(), settings.log)
-    server = Server(_config(build(desk, cors=settings.cors, runs=settings.runs), settings.log))
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, _stop, desk, server)
-    _few_threads()
-    serving = asyncio.create_task(server.serve([listening]))
-    loading = asyncio.create_task(_load(desk, settings, loop))
-    try:
-        begun()
-        await asyncio.wait((serving, loading), return_when=asyncio.FIRST_COMPLETED)
-        if loading.done() and loading.exception() is None:
-            desk.ready = not desk.draining
-            desk.meters.ready.set(int(desk.ready))
-            ready()
-        else:
-            server.should_exit = True
-        await serving
-        if not loading.done():  # told to stop before the models were there
-            loading.cancel()
-        elif loading.exception() is not None:
-            await loading
-    finally:
-        for loaded in desk.models:
-            loaded.lane.close()
+    async def run() -> None:
+        serving, loop = Serving(settings, listening), asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, serving.stop)
+        await serving.run(begun, ready)
 
-
-async def _load(desk: Desk, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
-    for wanted in settings.models:
-        loaded = await asyncio.to_thread(
-            open_model, wanted, settings.computing, settings.limits, desk.meters, settings.log, loop
-        )
-        desk.models.add(loaded)
-
-
-def _stop(desk: Desk, server: Server) -> None:
-    if desk.draining:
-        server.should_exit = server.force_exit = True
-        return
-    desk.draining = True
-    desk.meters.ready.set(0)
-    desk.log.write("draining", requests=desk.active)
-    task = asyncio.get_running_loop().create_task(_drain(desk, server))
-    task.add_done_callback(lambda _: None)
-    server.draining = task  # pyrefly: ignore (kept, so that it is not collected)
-
-
-async def _drain(desk: Desk, server: Server) -> None:
-    """Until the last request that was taken is answered."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(desk.limits.max_seconds + SENDING):
-            while desk.active:
-                desk.idle.clear()
-                await desk.idle.wait()
-    server.should_exit = True
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
 
 
 def _config(app: FastAPI, log: Log) -> uvicorn.Config:
@@ -157,12 +161,12 @@ def _few_threads() -> None:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket at an address; 0 is any port that is free."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"port {port} must lie between 0 and 65535; 0 is any that is free")
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
         raise UserError(f"the host {host!r} is not known; use an address of this machine, or 127.0.0.1") from None
-    except OverflowError:
-        raise UserError(f"port {port} must lie between 0 and 65535; 0 is any that is free") from None
     found = socket.socket(family, kind, number)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -65,13 +65,14 @@ def tokens(predictor: Any, texts: list[str], special: bool) -> list[list[dict[st
 
 def texts_of(predictor: Any, lists: list[list[int]], skip: bool) -> list[str]:
     """The text of each list of ids."""
-    vocabulary = predictor.target if isinstance(predictor, Translator) else predictor.tokenizer
+    translates = isinstance(predictor, Translator)
+    vocabulary = predictor.target if translates else predictor.tokenizer
     for number in (one for ids in lists for one in ids):
         if not 0 <= number < vocabulary.vocab_size:
             raise Refusal(422, f"id {number} is not one of the {vocabulary.vocab_size:,} of the model's vocabulary")
-    if skip or isinstance(predictor, Translator):
+    if skip or translates:
         return [vocabulary.decode(ids) for ids in lists]
-    return [vocabulary.backend.decode(ids, skip_special_tokens=False) for ids in lists]
+    return [predictor.tokenizer.backend.decode(ids, skip_special_tokens=False) for ids in lists]
 
 
 def _pieces(translator: Translator, ids: list[int], special: bool) -> list[dict[str, Any]]:

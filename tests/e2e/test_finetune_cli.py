@@ -64,7 +64,7 @@ def test_what_a_run_says(tmp_path: Path, encoder: Path, labelled_files: Files, c
     assert said[-1] == f"saved {tmp_path / 'out'}"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
-        *("heedful.toml", "metrics.jsonl", "evaluation.json"),
+        *("heedful.toml", "metrics.jsonl", "samples.jsonl", "evaluation.json"),
     }
 
 

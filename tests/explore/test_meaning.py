@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from heedful.errors import UserError
 from heedful.explore.meaning import meaning, plane
-from heedful.explore.refusals import NotThere
+from heedful.explore.refusals import NotThere, TooLong
 from heedful.predict import Predictor
 from heedful.predict.engine import TorchEngine
 from heedful.runs.contrast import contrast
@@ -99,6 +99,7 @@ def test_one_point_and_equal_points_lie_in_the_middle():
         ("bank", (), None, UserError, "there is no sentence"),
         ("bank", ("the bank",), 4, NotThere, "layer 4 is not there; the model has 3"),
         ("bank", ("the bank " * 30,), None, UserError, "62 tokens, of which the model reads 41 at most"),
+        ("bank", ("the bank " * 18,) * 11, None, TooLong, "the sentences have 418 tokens, of which 384 can be"),
     ],
 )
 def test_what_can_not_be_told_is_said(

@@ -120,7 +120,7 @@ def test_the_note_of_how_it_was_made_makes_it_again(home: Path, tmp_path: Path):
 def test_the_folder_holds_a_model_and_no_checkpoints(home: Path):
     assert {path.name for path in (home / "first").iterdir()} == {
         *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"),
-        *("heedful.toml", "metrics.jsonl"),
+        *("heedful.toml", "metrics.jsonl", "samples.jsonl"),
     }
     config = json.loads((home / "first" / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["BertForPreTraining"]

@@ -10,7 +10,7 @@ from torch import nn
 from heedful.runs.watching import Judging, Looked, States, keeper, watcher
 from heedful.train import checkpoint
 from heedful.train.distributed import World
-from heedful.train.log import Log
+from heedful.train.log import Log, Sample
 from heedful.train.loop import Plan, Progress
 
 CPU = torch.device("cpu")
@@ -98,7 +98,7 @@ class Told:
         self.scores = iter(scores)
 
     def look(self) -> Looked:
-        return Looked({"score": next(self.scores)}, ["a sample"])
+        return Looked({"score": next(self.scores)}, [Sample("asked", "a sample", "right")], aloud=True)
 
 
 def test_a_watcher_says_what_it_sees_and_when_it_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -119,6 +119,10 @@ def test_a_watcher_says_what_it_sees_and_when_it_is_enough(tmp_path: Path, capsy
         ("heldout", 4, 1.5),
     ]
     assert judge.states.best.step == 3
+    samples = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert samples == [
+        {"step": step, "input": "asked", "output": "a sample", "reference": "right"} for step in (1, 2, 3, 4)
+    ]
 
 
 @pytest.mark.parametrize(("patience", "step"), [(0, 7), (1, 11)])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heedful.errors import UserError
 from heedful.train import log
-from heedful.train.log import Log, describe, keep_until
+from heedful.train.log import Log, Sample, describe, keep_until
 
 lines_of = st.lists(st.integers(0, 20), max_size=10)
 
@@ -131,3 +131,28 @@ def test_notes_are_for_people_and_warnings_for_standard_error(tmp_path: Path, ca
 )
 def test_metrics_in_a_few_words(numbers: dict[str, float], words: str):
     assert describe(numbers) == words
+
+
+def test_samples_are_kept_as_reports_are(tmp_path: Path, capsys: pytest.CaptureFixture):
+    record = Log(tmp_path, leads=True)
+    with record.opened(step=0, tensorboard=False):
+        record.samples(1, [])
+        assert not (tmp_path / "samples.jsonl").exists()
+        record.samples(2, [Sample("하나", "one", "one"), Sample("둘", "to", "two")])
+        record.samples(5, [Sample("하나", "one")])
+    with record.opened(step=4, tensorboard=False):  # a resumed run asks again
+        record.samples(6, [Sample("둘", "two", "two")])
+    told = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert told == [
+        {"step": 2, "input": "하나", "output": "one", "reference": "one"},
+        {"step": 2, "input": "둘", "output": "to", "reference": "two"},
+        {"step": 6, "input": "둘", "output": "two", "reference": "two"},
+    ]
+    assert capsys.readouterr().out == ""
+
+
+def test_nobody_but_the_leading_rank_keeps_samples(tmp_path: Path):
+    record = Log(tmp_path, leads=False)
+    with record.opened(step=0, tensorboard=False):
+        record.samples(2, [Sample("a", "b")])
+    assert not (tmp_path / "samples.jsonl").exists()

@@ -15,7 +15,7 @@ from heedful.explore.explorer import Explorer
 
 MOST_BYTES = 24_000_000
 """Of all answers: a page that is much larger opens slowly, and no mail carries it."""
-BEAMS = (4, 1, 2, 8)
+BEAMS = (4, 1, 2, 3, 5, 6, 8, 12, 16)
 """Widths of the search that are asked for; the page opens with the first."""
 COUNT, WORDS = 8, 8
 """Candidates for a blank and words to write, as the page asks for them."""

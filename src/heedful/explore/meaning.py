@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.errors import UserError
 from heedful.explore.positions import cosines
-from heedful.explore.refusals import NotThere
+from heedful.explore.refusals import NotThere, TooLong
 from heedful.models.bert import Bert
 from heedful.predict.predictor import Predictor
 from heedful.predict.word_states import Read, pieces_of, places_of, word_states, words_of
@@ -23,9 +23,11 @@ from heedful.runs.nearest import Near
 
 NEIGHBOURS = 8
 """Words to show for each sentence."""
-TRIED = 24
+TRIED = 16
 """Words that are tried in a word's place, by a model that can't say which fit there."""
 BATCH_TOKENS = 2048
+TOKENS = 384
+"""Of all sentences together: each is read again with every word that is tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,8 @@ def meaning(
     chosen = layers if layer is None else layer
     pieces = pieces_of(tokenizer, word)
     read = [words_of(tokenizer, sentence, bert.config.max_length) for sentence in sentences]
+    if (total := sum(len(one.ids) for one in read)) > TOKENS:
+        raise TooLong(f"the sentences have {total:,} tokens, of which {TOKENS} can be looked at; give fewer")
     spans = [one.spans[places_of(one, word, sentence)[0]] for one, sentence in zip(read, sentences, strict=True)]
     alone = [Read(one.ids, [word], [span]) for one, span in zip(read, spans, strict=True)]
     own = torch.cat([_states(bert, [one], chosen) for one in alone])

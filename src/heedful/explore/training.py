@@ -14,12 +14,10 @@ from typing import Any, Literal
 from heedful.errors import UserError
 from heedful.explore.refusals import NotThere
 from heedful.formats.word2vec import FILE as VECTORS
-from heedful.train.log import FILE
+from heedful.train.log import FILE, SAMPLES
 
 State = Literal["running", "complete", "stopped"]
 
-SAMPLES = "samples.jsonl"
-"""What a run says of the same few examples over time, where it does: one JSON object a line."""
 MOST_BYTES = 1 << 22
 """Read in one go."""
 QUIET = 90.0

@@ -15,8 +15,8 @@ from heedful.runs.dataset import Scale
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import LOWER_IS_BETTER
 from heedful.runs.material import Material, because
+from heedful.runs.samples import answered
 from heedful.runs.watching import Looked, States
-from heedful.train.loop import Metrics
 
 
 class Judge:
@@ -41,16 +41,13 @@ class Judge:
         assert metric is not None
         self.states = States(model, metric, lower_is_better=metric in LOWER_IS_BETTER)
 
-    def scores(self) -> Metrics:
-        """How well the model does now."""
+    def look(self) -> Looked:
+        """Evaluate the model as it is; how well it does, and some of its answers."""
         answers: Sequence[Any] = self.reader.answer(self.prepared)
         if self.material.scaling is not None:
             answers = [_unscaled(one, self.material.scaling) for one in answers]
-        return measure(self.material.head, self.examples, answers).scores
-
-    def look(self) -> Looked:
-        """Evaluate the model as it is."""
-        return Looked(self.scores())
+        head = self.material.head
+        return Looked(measure(head, self.examples, answers).scores, answered(head, self.examples, answers))
 
 
 def _unscaled(answer: dict[str, float], scaling: Scale) -> dict[str, float]:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, opens_elsewhere, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.nn import kernels
-from heedful.runs import corpus
+from heedful.runs import corpus, samples
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute
 from heedful.runs.fitting import less_memory
@@ -288,6 +289,15 @@ def terms_of(
     return fast
 
 
+def _unrecorded(recipe: Recipe, compute: Compute, ranks: World) -> AbstractContextManager[None]:
+    """The model as it is written, for inputs of any shape."""
+    if not recipe.run.compile or not _compiles(compute, ranks):
+        return nullcontext()
+    from heedful.train.replay_pretraining import uncompiled
+
+    return uncompiled()
+
+
 def _compiles(compute: Compute, ranks: World) -> bool:
     return compute.dtype is torch.bfloat16 and not ranks.sharded and kernels.HAVE_TRITON
 
@@ -338,6 +348,9 @@ def _train(
         spent[0] += ranks.sum_numbers([time.perf_counter() - begun])[0] / ranks.ranks
         log.metrics("heldout", now.step, {**last, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"step {now.step}, held out: {describe(last)}")
+        if ranks.leads and not ranks.sharded:
+            with _unrecorded(recipe, compute, ranks):
+                log.samples(now.step, samples.filled(model, shards.tokenizer, shards.heldout))
 
     job = Job(
         model=model,

@@ -9,10 +9,12 @@ from heedful.metrics.translation import bleu_score
 from heedful.predict.searching import TorchSearcher
 from heedful.predict.texts import cut_told
 from heedful.predict.translator import Translator
+from heedful.runs.samples import spread
 from heedful.runs.translator_material import TranslatorMaterial
 from heedful.runs.translator_options import TranslatorRecipe
 from heedful.runs.watching import Looked, States
 from heedful.tasks.translation import Translating
+from heedful.train.log import Sample
 
 MOST_EXAMPLES = 2000
 """Pairs that BLEU is counted on while training: more would tell little more, and take the time of training."""
@@ -61,9 +63,10 @@ class TranslatorJudge:
         """Evaluate the model as it is; the BLEU, and some of the translations."""
         found = self.translations()
         samples = [
-            f"    {self.examples[number].source}\n  → {found[number]}" for number in _shown(len(found), self.samples)
+            Sample(self.examples[number].source, found[number], self.references[number])
+            for number in spread(len(found), self.samples)
         ]
-        return Looked({"bleu": self.bleu(found)}, samples)
+        return Looked({"bleu": self.bleu(found)}, samples, aloud=True)
 
     def settle(self) -> tuple[float, list[int]]:
         """Give the model the mean of the states that were kept; of the best ones, or the very best if that is better.
@@ -81,11 +84,6 @@ class TranslatorJudge:
             self.model.load_state_dict(states.best.weights)
             return states.best.worth, [states.best.step]
         return bleu, [one.step for one in states.kept]
-
-
-def _shown(count: int, samples: int) -> range:
-    """Which of so many sentences to show: the same ones always, spread over them."""
-    return range(0, count, max(1, count // samples))[:samples] if samples else range(0)
 
 
 def _spread(pairs: list[PairExample], most: int) -> list[PairExample]:

@@ -12,7 +12,7 @@ from heedful.runs.training import snapshot
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World
-from heedful.train.log import Log, describe
+from heedful.train.log import Log, Sample, describe
 from heedful.train.loop import Metrics, Plan, Progress
 
 
@@ -91,8 +91,10 @@ class Looked(NamedTuple):
     """How good a model is while it trains."""
 
     scores: Metrics
-    samples: Sequence[str] = ()
-    """Of what it answers, in words."""
+    samples: Sequence[Sample] = ()
+    """Of what it answers."""
+    aloud: bool = False
+    """Whether whoever watches the run is told of them."""
 
 
 class Judging(Protocol):
@@ -118,8 +120,9 @@ def watcher(
         states.offer(now.step, found.scores)
         log.metrics("heldout", now.step, {**found.scores, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"{when(now.step)}, held out: {describe(found.scores)}")
-        for sample in found.samples:
-            log.note(sample)
+        log.samples(now.step, found.samples)
+        for sample in found.samples if found.aloud else ():
+            log.note(f"    {sample.input}\n  → {sample.output}")
         if patience and states.stale >= patience and plan.done(now) < 1.0:
             log.note(f"stopping early: no better {metric} in {states.stale} evaluations")
             return True

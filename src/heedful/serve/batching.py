@@ -1,8 +1,9 @@
 """A model's queue and the one thread that works it off: what waits is answered together, up to so many tokens.
 
-Requests that ask for the same kind of thing share a batch, whoever sent them; the oldest decides the kind. A thread
-that is idle begins at once, so nobody waits for others to come. The event loop is never held up: it hands over
-examples and gets a future. Knows nothing of HTTP or of what is computed.
+Requests that ask for the same kind of thing share a batch, whoever sent them. The oldest input decides the kind, and
+those that come nearest to it in length go with it, since little is lost to padding then; as the oldest always goes,
+nobody waits for long. A thread that is idle begins at once, so nobody waits for others to come. The event loop is
+never held up: it hands over examples and gets a future. Knows nothing of HTTP or of what is computed.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ CHARACTERS = 4
 """About so many make a token, where nobody has counted yet."""
 BESIDES = 16
 """What an input costs beside its characters, counted in characters."""
+AHEAD = 6
+"""Batches' worth of tokens that are prepared, to choose among."""
 PACE_SHARE = 0.2
 """How much of the measured pace is that of the latest batch."""
 
@@ -56,7 +59,19 @@ class Gone(Exception):  # noqa: N818 (nobody did anything wrong)
 class Job:
     """What one request waits for."""
 
-    __slots__ = ("costs", "examples", "found", "future", "left", "prepared", "since", "taken", "weight", "work")
+    __slots__ = (
+        "begun",
+        "costs",
+        "examples",
+        "found",
+        "future",
+        "left",
+        "prepared",
+        "since",
+        "waiting",
+        "weight",
+        "work",
+    )
 
     def __init__(self, work: Work, examples: Sequence[Any], weight: int, future: "asyncio.Future[list[Any]]") -> None:
         self.work = work
@@ -66,8 +81,9 @@ class Job:
         self.since = time.perf_counter()
         self.prepared: list[Any] | None = None
         self.costs: list[int] = []
-        self.taken = 0
-        """How many of its inputs have gone into batches."""
+        self.waiting = list(range(len(examples)))
+        """Which of its inputs have not gone into a batch yet."""
+        self.begun = False
         self.left = len(examples)
         """How many have no answer yet."""
         self.found: list[Any] = [None] * len(examples)
@@ -78,12 +94,16 @@ class Job:
         return self.weight / len(self.examples)
 
 
-class Piece(NamedTuple):
-    """Neighbouring inputs of a job that are in one batch."""
+class Unit(NamedTuple):
+    """One input of a job."""
 
     job: Job
-    first: int
-    last: int
+    number: int
+
+    @property
+    def cost(self) -> int:
+        """In tokens."""
+        return self.job.costs[self.number]
 
 
 class Lane:
@@ -184,7 +204,7 @@ class Lane:
         with self._turn:
             if job in self._jobs:
                 self._jobs.remove(job)
-                self._count(job.taken - len(job.examples), -job.share * (len(job.examples) - job.taken))
+                self._count(-len(job.waiting), -job.share * len(job.waiting))
 
     def _count(self, inputs: int, weight: float) -> None:
         self.waiting += inputs
@@ -195,8 +215,8 @@ class Lane:
         while self._wait():
             while fresh := self._fresh():
                 self._prepare(fresh)
-            if pieces := self._take():
-                self._answer(pieces)
+            if units := self._take():
+                self._answer(units)
 
     def _wait(self) -> bool:
         """Until there is something to do; whether there will be."""
@@ -206,7 +226,7 @@ class Lane:
             return bool(self._jobs)
 
     def _fresh(self) -> list[Job]:
-        """Those of the oldest kind that must be prepared before a batch can be filled."""
+        """Those of the oldest kind that must be prepared before a batch can be chosen."""
         fresh: list[Job] = []
         with self._turn:
             if not self._jobs:
@@ -219,8 +239,8 @@ class Lane:
                     fresh.append(job)
                     tokens += job.weight // CHARACTERS
                 else:
-                    tokens += sum(job.costs[job.taken :])
-                if tokens >= self.batch_tokens:
+                    tokens += sum(job.costs[number] for number in job.waiting)
+                if tokens >= AHEAD * self.batch_tokens:
                     break
         return fresh
 
@@ -240,50 +260,38 @@ class Lane:
         if refusals:
             self._deliver([job for job, _ in refusals], [wrong for _, wrong in refusals])
 
-    def _take(self) -> list[Piece]:
-        """The next batch: the oldest inputs of the oldest kind."""
-        pieces: list[Piece] = []
+    def _take(self) -> list[Unit]:
+        """The next batch: the oldest input, and those of its kind that are most like it in length."""
         with self._turn:
             if not self._jobs:
-                return pieces
-            key, room = self._jobs[0].work.key, self.batch_tokens
-            for job in self._jobs:
-                if job.prepared is None or job.work.key != key:
-                    continue
-                first = last = job.taken
-                while last < len(job.costs) and (job.costs[last] <= room or not (pieces or last > first)):
-                    room -= job.costs[last]
-                    last += 1
-                if last > first:
-                    pieces.append(Piece(job, first, last))
-                if last < len(job.costs):
-                    break
-            for job, first, last in pieces:
-                job.taken = last
-                if last == len(job.costs):
+                return []
+            key = self._jobs[0].work.key
+            ready = [job for job in self._jobs if job.prepared is not None and job.work.key == key]
+            units = [Unit(job, number) for job in ready for number in job.waiting]
+            chosen = likest(units, self.batch_tokens)
+            for job, number in chosen:
+                job.waiting.remove(number)
+                if not job.waiting:
                     self._jobs.remove(job)
-                self._count(first - last, -job.share * (last - first))
-        return pieces
+                self._count(-1, -job.share)
+        return chosen
 
-    def _answer(self, pieces: list[Piece]) -> None:
-        work, begun = pieces[0].job.work, time.perf_counter()
-        units = [one for job, first, last in pieces for one in (job.prepared or [])[first:last]]
-        found = iter(self._careful(work.answer, units))
+    def _answer(self, units: list[Unit]) -> None:
+        work, begun = units[0].job.work, time.perf_counter()
+        found = self._careful(work.answer, [(job.prepared or [])[number] for job, number in units])
         took = time.perf_counter() - begun
         done: list[Job] = []
-        weight = tokens = 0.0
-        for job, first, last in pieces:
-            job.found[first:last] = [next(found) for _ in range(first, last)]
-            job.left -= last - first
-            weight += job.share * (last - first)
-            tokens += sum(job.costs[first:last])
-            if first == 0:
+        for (job, number), answer in zip(units, found, strict=True):
+            job.found[number] = answer
+            job.left -= 1
+            if not job.begun:
+                job.begun = True
                 self._waited.observe(begun - job.since)
             if not job.left:
                 done.append(job)
-        pace = took / max(weight, 1.0)
+        pace = took / sum(job.share for job, _ in units)
         self.pace = pace if not self.pace else (1 - PACE_SHARE) * self.pace + PACE_SHARE * pace
-        self._tokens.observe(tokens)
+        self._tokens.observe(sum(unit.cost for unit in units))
         self._inputs.observe(len(units))
         self._computed.observe(took)
         self._deliver(done, [next((one for one in job.found if isinstance(one, Refusal)), job.found) for job in done])
@@ -325,3 +333,18 @@ class Lane:
 def weigh(examples: Sequence[Any]) -> int:
     """What examples cost, in characters."""
     return sum(BESIDES + getattr(one, "weight", 0) for one in examples)
+
+
+def likest(units: Sequence[Unit], room: int) -> list[Unit]:
+    """The first unit, and as many of those that cost about as much as there is room for."""
+    if not units:
+        return []
+    first, *others = units
+    size, left = first.cost, room - first.cost
+    chosen = [first]
+    for unit in sorted(others, key=lambda one: abs(one.cost - size)):
+        left -= unit.cost
+        if left < 0:
+            break
+        chosen.append(unit)
+    return chosen

@@ -1,4 +1,5 @@
-"""What a run tells: `metrics.jsonl`, one line a report; a bar on a terminal, plain lines elsewhere; tensorboard.
+"""What a run tells: `metrics.jsonl`, one line a report; `samples.jsonl`, what it makes of a few examples; a bar on a
+terminal, plain lines elsewhere; tensorboard.
 
 Only the leading rank has a log that says anything.
 """
@@ -6,10 +7,10 @@ Only the leading rank has a log that says anything.
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -18,6 +19,7 @@ from heedful.durable import write_file
 from heedful.errors import UserError
 
 FILE = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
 PLAIN_EVERY = 0.05
 """The share of a run between two lines where there is no bar."""
 WORDS = {
@@ -42,6 +44,15 @@ WORDS = {
     "recall": ("recall", ".1%"),
 }
 """How a metric is told: its name in words, and its form."""
+
+
+class Sample(NamedTuple):
+    """What a model that trains makes of an example."""
+
+    input: str
+    output: str
+    reference: str | None = None
+    """What it should make of it."""
 
 
 class _Console(Console):
@@ -76,7 +87,8 @@ class Log:
         if not self.leads:
             yield
             return
-        keep_until(self.folder / FILE, step)
+        for name in (FILE, SAMPLES):
+            keep_until(self.folder / name, step)
         self.board = summary_writer()(self.folder / "tensorboard", purge_step=step + 1) if tensorboard else None
         try:
             with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
@@ -103,6 +115,14 @@ class Log:
         if self.board is not None:
             for name, value in numbers.items():
                 self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def samples(self, step: int, found: Sequence[Sample]) -> None:
+        """A line for each in samples.jsonl, which is there from the first one on."""
+        if self.file is None or not found:
+            return
+        lines = [json.dumps({"step": step, **one._asdict()}, ensure_ascii=False) + "\n" for one in found]
+        with (self.folder / SAMPLES).open("a", encoding="utf-8") as file:
+            file.writelines(lines)
 
     def progress(self, done: float, step: int, numbers: dict[str, float]) -> None:
         """Where training stands: moves the bar, or says a line where there is none."""

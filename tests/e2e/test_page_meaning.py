@@ -1,11 +1,13 @@
 """The view of meaning in a browser: a word in several sentences, its neighbours, the map, and the word alone."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.browsing import SENTENCE, Host, Reader, numbers, percent
+from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader, numbers, percent
+from tests.e2e.test_page_words import contrast
 
 SENTENCES = ["the old river is tired .", "a river of paris", "because the river was old"]
 
@@ -145,6 +147,15 @@ def test_a_word_that_is_not_there_is_told(reader: Reader):
     reader.page.keyboard.press("Enter")
     reader.page.wait_for_selector("[role=alert]:has-text(\"'street' is not in\")")
     assert reader.page.eval_on_selector_all(".sentences textarea", "all => all.map(one => one.value)") == SENTENCES
+
+
+@pytest.mark.parametrize(("theme", "ground"), [("LIGHT", "#ffffff"), ("DARK", "#171c1f")])
+def test_the_colours_of_sentences_stand_out(theme: str, ground: str):
+    assert f"--surface: {ground}" in (STATIC / "style.css").read_text(encoding="utf-8")
+    source = (STATIC / "palette.js").read_text(encoding="utf-8")
+    hues = re.findall(r"#\w{6}", source.split(f"const {theme} = [")[1].split("]")[0])
+    assert len(set(hues)) == 8
+    assert min(contrast(hue, ground) for hue in hues) >= 4.5
 
 
 def test_it_is_saved_and_fits_a_phone(browser: Any, host: Host, tmp_path: Path):

@@ -117,6 +117,11 @@ def percent(value: float) -> str:
     return "< 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
 
 
+def colours(image: Image.Image) -> int:
+    """How many there are."""
+    return len(np.unique(np.asarray(image).reshape(-1, 3), axis=0))
+
+
 class Reader:
     """Somebody before the page, who notes what the console says and who is asked for anything."""
 

@@ -36,7 +36,7 @@ export function open({ root, model, put }) {
   const form = composer(({ text, pair }) => put({ text, prefix: pair, ...ANEW }),
     { pairLabel: t("translation.prefix"), pairAdd: t("translation.addPrefix") });
   const controls = h("div", { class: "controls" });
-  const beam = h("div", { class: "slot" });
+  const beam = h("div", { class: "search" });
   const rest = h("div", { class: "found-and-aligned" });
   root.append(form, controls, ...(model.score ? [scored(model.score)] : []), beam, rest);
   let shown = null;

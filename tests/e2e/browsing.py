@@ -65,8 +65,9 @@ class Host:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
+        self.app = page_app(self.models, self.key, self.runs)
         config = uvicorn.Config(
-            page_app(self.models, self.key, self.runs),
+            self.app,
             port=self.port,
             log_level="error",
             lifespan="off",
@@ -114,6 +115,11 @@ def numbers(packed: Mapping[str, Any]) -> np.ndarray:
 def percent(value: float) -> str:
     """A share as the page says it."""
     return "< 0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
+
+
+def colours(image: Image.Image) -> int:
+    """How many there are."""
+    return len(np.unique(np.asarray(image).reshape(-1, 3), axis=0))
 
 
 class Reader:

@@ -148,8 +148,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 @pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where the browser is."""
+    if CHROMIUM is None:
+        pytest.skip(NO_CHROMIUM)
+    return CHROMIUM
+
+
+@pytest.fixture(scope="session")
 def host(
-    tmp_path_factory: pytest.TempPathFactory, translator: Callable[[str], Path], colours: Path
+    chromium: str, tmp_path_factory: pytest.TempPathFactory, translator: Callable[[str], Path], colours: Path
 ) -> Iterator[Host]:
     """The server that the page talks to, with very small models."""
     folders = page_models(tmp_path_factory.mktemp("page"))
@@ -159,14 +167,12 @@ def host(
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser(chromium: str) -> Iterator[Any]:
     """Chromium. Not for the whole session: while it is there, no other test could run an event loop."""
-    if CHROMIUM is None:
-        pytest.skip(NO_CHROMIUM)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=[f"--{flag}" for flag in QUIET])
+        started = playwright.chromium.launch(executable_path=chromium, args=[f"--{flag}" for flag in QUIET])
         yield started
         started.close()
 

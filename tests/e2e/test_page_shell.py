@@ -105,6 +105,7 @@ def test_light_and_dark(newcomer: Reader):
     newcomer.click("[data-value=system]")
     assert ground() == light
     newcomer.page.emulate_media(color_scheme="dark")
+    newcomer.page.wait_for_selector("html[data-theme=dark]")
     newcomer.settle()
     assert ground() != light
 
@@ -148,13 +149,14 @@ def test_everything_has_a_name_and_fits_a_phone(browser: Any, host: Host):
 def test_a_mistake_is_told_and_mended(reader: Reader):
     reader.expected = ["413"]
     reader.go("attention", model="rotary", text=" ".join(["river"] * 61))
-    told = reader.text("[role=alert]")
-    assert "61" in told or "63" in told
+    assert "has 63 tokens" in reader.text("[role=alert]")
+    assert reader.page.locator(".view.stale").count() == 1
     reader.page.fill("textarea[name=text]", "the old river")
     reader.page.keyboard.press("Enter")
     reader.page.wait_for_selector(".looks")
     reader.settle()
     assert reader.text("[role=alert]") == ""
+    assert reader.page.locator(".view.stale").count() == 0
 
 
 def test_pictures_are_saved(reader: Reader, tmp_path: Path):
@@ -183,6 +185,17 @@ def test_the_server_goes_and_comes_back(browser: Any, host: Host):
         assert reader.text("[data-picture=strands] h2") == "Layer 1, head 1", "what was there stays"
         other.__enter__()
         reader.page.wait_for_selector("[data-picture=strands] h2:text('Layer 2, head 2')")
+        assert reader.text(".banner") == ""
+
+
+def test_the_page_waits_for_models_that_are_being_loaded(browser: Any, host: Host):
+    with Host(host.models) as loading, Reader(browser, loading) as reader:
+        reader.expected = ["503"]
+        loading.app.state.desk.ready = False
+        reader.page.goto(loading.url)
+        reader.page.wait_for_selector(".banner:has-text('not yet')")
+        loading.app.state.desk.ready = True
+        reader.page.wait_for_selector(".strands")
         assert reader.text(".banner") == ""
 
 

@@ -69,10 +69,11 @@ async function request(method, path, body, signal) {
     if (response.ok) return response.json();
     if (response.status === 401 && (await unlock(key))) continue;
     const wait = Number(response.headers.get("Retry-After"));
-    if ([429, 503].includes(response.status) && wait > 0 && wait <= 10 && tried < TRIES) {
+    if (response.status === 429 && wait > 0 && wait <= 10 && tried < TRIES) {
       await rest(wait * 1000, signal);
       continue;
     }
+    if (response.status === 503 && !(await check())) throw new Refused("", "gone", 503); // it loads, or is about to stop
     const said = await response.json().catch(() => ({}));
     throw new Refused(said.error ?? `${response.status} ${response.statusText}`, said.error_type, response.status);
   }
@@ -127,9 +128,9 @@ function lose() {
   checkSoon();
 }
 
-/** See how the server is, and tell if that has changed. */
+/** See whether the server is well, and tell if that has changed. */
 export async function check() {
-  if (exported) return;
+  if (exported) return true;
   let well = false;
   try {
     well = (await fetch("health", { signal: AbortSignal.timeout(BEAT), cache: "no-store" })).ok;
@@ -142,6 +143,7 @@ export async function check() {
     gone = false;
     server.dispatchEvent(new Event("back"));
   }
+  return well;
 }
 
 if (!exported) {

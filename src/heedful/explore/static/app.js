@@ -117,6 +117,7 @@ async function bringUp(state) {
   try {
     const focused = document.activeElement?.dataset.focus;
     await mine.stage.changed?.({ state, ask });
+    mine.root.classList.remove("stale");
     if (focused && !document.activeElement?.dataset.focus) {
       mine.root.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
     }
@@ -124,6 +125,7 @@ async function bringUp(state) {
   } catch (error) {
     if (controller.signal.aborted || shown !== mine) return;
     trouble.replaceChildren(...(error.kind === "gone" ? [] : [h("p", {}, said(error))]));
+    mine.root.classList.add("stale"); // what is there belongs to what was asked before
     if (error.kind === undefined && error.status === undefined) throw error;
   } finally {
     if (mine.controller === controller) {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.browsing import Host, Reader
+from tests.e2e.browsing import Host, Reader, colours
 
 LOSSES = [5.0, 4.0, 2.0, 3.0, 1.0]
 HELD_OUT = {3: 2.5, 5: 2.75}
@@ -148,6 +148,20 @@ def test_a_run_that_trains_grows_by_itself(reader: Reader, runs: dict[str, Path]
     assert standing(reader, "a b")[0] == "complete"
 
 
+def test_a_server_that_refuses_is_asked_again(reader: Reader, runs: dict[str, Path]):
+    reader.expected = ["500"]
+    reader.go("training", runs="a b")
+    reader.page.route("**/explore/runs/**", lambda route: route.fulfill(status=500, body="{}"))
+    with reader.page.expect_response("**/explore/runs/**") as refused:
+        wait(reader)
+    assert refused.value.status == 500
+    reader.page.unroute_all()
+    write(runs["a b"], [row(3, 5.125)])
+    reader.page.wait_for_timeout(0)
+    reader.page.clock.fast_forward(10_100)
+    reader.page.wait_for_selector(".standing:has-text('5.125')")
+
+
 def test_a_run_that_goes_on_from_an_earlier_step_makes_its_reports_again(reader: Reader, runs: dict[str, Path]):
     reader.go("training", runs="a b")
     write(runs["a b"], [row(3, 9.0), row(2, 6.5), row(3, 5.0)])
@@ -212,4 +226,4 @@ def test_it_is_saved_speaks_korean_and_fits_a_phone(reader: Reader, tmp_path: Pa
     reader.settle()
     svg, image = reader.saved("curves", tmp_path)
     assert "검증" in svg
-    assert len(image.getcolors(1 << 24) or ()) > 20
+    assert colours(image) > 20

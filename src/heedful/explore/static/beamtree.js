@@ -32,6 +32,7 @@ export function beamTree({ nodes, pick, label }) {
   const element = document.createElement("div");
   element.className = "sideways scroll";
   element.append(svg);
+  const drawn = nodes.map(() => null);
   let now = { step: 0 };
 
   function branch(node) {
@@ -83,6 +84,9 @@ export function beamTree({ nodes, pick, label }) {
     for (const node of nodes) {
       const fate = node.step > step ? "unborn" : state[node.id];
       const classes = way.has(node.id) ? `${fate} best` : fate;
+      const looks = `${classes} ${node.id === chosen} ${node.id === (chosen ?? 0)}`;
+      if (looks === drawn[node.id]) continue; // of thousands only a few change from step to step
+      drawn[node.id] = looks;
       const words = `${node.token}: ${told(node)}, ${t(`translation.${state[node.id]}`)}`;
       const own = boxes[node.id];
       edges[node.id]?.setAttribute("class", `branch ${classes}`);

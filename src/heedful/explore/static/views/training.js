@@ -50,14 +50,17 @@ export function open({ root, put }) {
     chosen.forEach((name) => known.has(name) || known.set(name, followed(name)));
     const news = await Promise.all(chosen.map((name) => known.get(name).read(ask)));
     if (!drawn || !same || news.some(Boolean)) await render(state, chosen);
+    const missed = (error) => {
+      if (error.status > 0) again(LATER); // else the server is gone, or the page has gone on: both ask anew
+    };
     const again = (wait) => {
       clearTimeout(timer);
-      timer = setTimeout(() => listen(state, chosen, ask).then(again, () => {}), wait);
+      timer = setTimeout(() => listen(state, chosen, ask).then(again, missed), wait);
     };
     again(pause(chosen));
   }
 
-  /** Ask for what is new and draw it; gives how long to wait. Ends with an error where the page has gone on. */
+  /** Ask for what is new and draw it; gives how long to wait. */
   async function listen(state, chosen, ask) {
     if (document.visibilityState !== "visible") return SOON;
     const news = await Promise.all(chosen.map((name) => known.get(name).read(ask)));

@@ -9,6 +9,7 @@ import { matrix } from "heedful/matrix.js";
 import { decoded, percent, plain } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { player } from "heedful/player.js";
+import { isDark } from "heedful/theme.js";
 import { shownText } from "heedful/tokens.js";
 import { NUMBER } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
@@ -35,7 +36,7 @@ export function open({ root, model, put }) {
   const form = composer(({ text, pair }) => put({ text, prefix: pair, ...ANEW }),
     { pairLabel: t("translation.prefix"), pairAdd: t("translation.addPrefix") });
   const controls = h("div", { class: "controls" });
-  const beam = h("div", { class: "slot" });
+  const beam = h("div", { class: "search" });
   const rest = h("div", { class: "found-and-aligned" });
   root.append(form, controls, ...(model.score ? [scored(model.score)] : []), beam, rest);
   let shown = null;
@@ -91,11 +92,12 @@ export function open({ root, model, put }) {
       if (chosen !== null) tree.reveal(chosen);
     }
     beam.querySelector(".slot").replaceChildren(told(answer.tree, chosen, state.prefix, put));
+    const says = `${found.key} ${best} ${isDark()}`;
+    if (rest.dataset.says === says) return; // only the step is another
+    rest.dataset.says = says;
     const align = h("div", { class: "aligned" });
-    rest.replaceChildren(
-      picture("translations", t("translation.found"), list(answer.translations, best, (rank) =>
-        put({ best: rank || undefined, node: undefined, step: step() }))),
-      align);
+    const pick = (rank) => put({ best: rank || undefined, node: undefined, step: step() });
+    rest.replaceChildren(picture("translations", t("translation.found"), list(answer.translations, best, pick)), align);
     align.append(alignment(answer, best, align.clientWidth));
   }
 

@@ -169,6 +169,8 @@ def test_runs_are_told_as_they_grow(client: TestClient):
         ("translate", {"model": "transformer", "text": "one", "beams": 17}, 422, "beams: Input should be less"),
         ("blanks", {"model": "rnn", "text": "[MASK]"}, 404, "rnn can't fill blanks: it translates"),
         ("blanks", {"model": "bert", "text": "no blank"}, 422, r"there is no blank; write \[MASK\]"),
+        ("blanks", {"model": "bert", "text": "[MASK] " * 40}, 413, "42 tokens, of which 41 can be looked at"),
+        ("generate", {"model": "bert", "text": "it " * 36, "words": 4}, 413, "42 tokens, of which 41 can be"),
         ("look", {"model": "vit", "image": "*"}, 422, "the image is not base64"),
         ("look", {"model": "bert", "image": "*"}, 404, "can't look at images: it reads texts"),
         ("meaning", {"model": "bert", "word": "bank", "sentences": []}, 422, "sentences: List should have at least"),

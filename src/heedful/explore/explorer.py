@@ -100,7 +100,7 @@ class Explorer:
     ) -> dict[str, Any]:
         """Text written by filling blanks, step by step."""
         predictor, _ = inside.encoder(self._asked(model), "write text")
-        found = predictor.generate(text, tokens=words, seed=seed, order=order)
+        found = filling.write(predictor, text, words, seed, order)
         return {
             "steps": [{"text": step} for step in found.steps],
             "text": found.text,

@@ -1,5 +1,6 @@
 """The view of translation in a browser: the search as a tree that grows, what it found, and where that came from."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,11 +182,14 @@ def test_a_recurrent_model_names_its_score(reader: Reader):
 
 def test_it_is_saved_speaks_korean_and_fits_a_phone(browser: Any, host: Host, tmp_path: Path):
     with Reader(browser, host, viewport={"width": 390, "height": 844}, locale="ko-KR") as reader:
-        reader.go("translation", model="translator", text=TEXT, step=2)
+        reader.go("translation", model="translator", text=TEXT, step=5)
         assert reader.page.evaluate("document.documentElement.scrollWidth") <= 390
         assert reader.nameless() == []
         assert reader.text("h1") == "번역"
+        reader.page.evaluate("document.querySelector('.sideways').scrollLeft = 90")
         svg, image = reader.saved("beam", tmp_path)
+        assert reader.page.evaluate("document.querySelector('.sideways').scrollLeft") == 90
+        assert min(map(float, re.findall(r'<svg [^>]*? x="(-?[\d.]+)"', svg))) >= 0, "nothing is cut off"
         token = next(node["token"] for node in search(reader)["tree"] if node["step"] == 2)
         assert f">{token.replace('▁', '_')}</text>" in svg
         assert colours(image) > 20

@@ -34,8 +34,19 @@ export async function savePng(element, name) {
   canvas.toBlob((blob) => hand(blob, `${name}.png`));
 }
 
-/** An element as the text of an SVG file, with its size. */
+/** An element as the text of an SVG file, with its size: whole, however far the reader has scrolled in it. */
 export function drawing(element) {
+  const scrolled = [...element.querySelectorAll("*")].filter((one) => one.scrollLeft || one.scrollTop);
+  const places = scrolled.map((one) => [one.scrollLeft, one.scrollTop]);
+  scrolled.forEach((one) => one.scrollTo(0, 0));
+  try {
+    return drawn(element);
+  } finally {
+    scrolled.forEach((one, i) => one.scrollTo(...places[i]));
+  }
+}
+
+function drawn(element) {
   const frame = element.getBoundingClientRect();
   const origin = { x: frame.left - MARGIN, y: frame.top - MARGIN, right: frame.right, bottom: frame.bottom };
   const root = s("svg", { xmlns: "http://www.w3.org/2000/svg" });

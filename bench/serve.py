@@ -21,6 +21,7 @@ import json
 import os
 import random
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -66,6 +67,13 @@ def health():
     return "ok"
 
 uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
+"""
+EXPORT = """
+import sys
+from pathlib import Path
+from optimum.exporters.onnx import main_export
+main_export(sys.argv[1], output=sys.argv[1] + "/onnx", task="feature-extraction", library_name="transformers")
+Path(sys.argv[1], "onnx", "model.onnx").rename(Path(sys.argv[1], "model.onnx"))
 """
 ENGINES = ("torch", "optimum")
 PATIENCE = 180
@@ -127,7 +135,7 @@ def speed(arguments: argparse.Namespace, texts: list[str], predictor: Any, home:
         port = stack.enter_context(running([sys.executable, "-c", PLAIN, str(arguments.model), "PORT"]))
         sides.append(Side("FastAPI and transformers, no batching", port, "/embed", home / "plain.jsonl"))
         for engine in ENGINES if arguments.infinity else ():
-            port = stack.enter_context(infinity(arguments.infinity, arguments.model, engine))
+            port = stack.enter_context(infinity(arguments.infinity, arguments.model, engine, home))
             sides.append(Side(f"infinity-emb, {engine}", port, "/embeddings", home / "infinity.jsonl"))
         rates: dict[str, list[float]] = {"in process": [], **{side.name: [] for side in sides}}
         predictor.embed(texts[:64], truncate=True)
@@ -225,13 +233,20 @@ def _command(model: Path, *flags: str) -> list[str]:
 
 
 @contextmanager
-def infinity(python: Path, model: Path, engine: str) -> Iterator[int]:
-    """infinity's port."""
-    command = [str(python.parent / "infinity_emb"), "v2", "--model-id", str(model), "--served-model-name", "it"]
-    with running(
-        [*command, "--engine", engine, "--device", "cpu", "--port", "PORT", "--no-bettertransformer"]
-    ) as port:
+def infinity(python: Path, model: Path, engine: str, home: Path) -> Iterator[int]:
+    """infinity's port. Its engine for ONNX wants the file beside the rest, and the folder to be where it runs."""
+    folder = home / f"infinity-{engine}"
+    shutil.copytree(model, folder)
+    if engine == "optimum":
+        subprocess.run([str(python), "-c", EXPORT, str(folder)], capture_output=True, check=True, env=_offline())
+    command = [str(python.parent / "infinity_emb"), "v2", "--model-id", ".", "--served-model-name", "it"]
+    with started([*command, "--engine", engine, "--device", "cpu", "--port", "PORT"], folder) as (_, port):
         yield port
+
+
+def _offline() -> dict[str, str]:
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+    return {**os.environ, **quiet, "INFINITY_ANONYMOUS_USAGE_STATS": "0", "PYTHONPATH": ""}
 
 
 @contextmanager
@@ -242,14 +257,18 @@ def running(command: list[str]) -> Iterator[int]:
 
 
 @contextmanager
-def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A server and its port, when it is healthy; ended at the end."""
+def started(command: list[str], folder: Path | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A server and its port, when it is healthy; ended at the end. Others' run in a folder, and offline."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [str(port) if part == "PORT" else part for part in command], stdout=said, stderr=subprocess.STDOUT
+            [str(port) if part == "PORT" else part for part in command],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=None if folder is None else _offline(),
         )
         try:
             for _ in range(PATIENCE * 4):

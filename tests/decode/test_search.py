@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.decode import Hypothesis, Limits, Marks, SearchOptions, Task, search
+from heedful.decode import Hypothesis, Limits, Marks, SearchOptions, Task, Turn, search
 
 CPU = torch.device("cpu")
 SOS, EOS = 0, 1
@@ -286,3 +286,28 @@ def test_what_is_never_written_is_not_written(scorer: Any):
     found = found_by(model, [0], [Limits(0, 3)], wide, marks=marks)[0]
     assert {token for one in found for token in one.ids} == {2, 3, 5}
     assert len(found) == 1 + 3 + 9 + 27
+
+
+@pytest.mark.parametrize(("beam", "seed"), [(1, 0), (3, 1), (4, 2)])
+def test_who_watches_sees_what_each_step_chose_from(scorer: Any, beam: int, seed: int):
+    """Beams grow out of those before; their sums are the model's; nothing that stays is worse than what was left."""
+    model, options = scorer(11, seed), SearchOptions(beam=beam, n_best=beam)
+    turns: list[Turn] = []
+    task = Task(model.start([5], beam), [Limits(0, 6)])
+    found = search(model, task, MARKS, options, CPU, watch=turns.append)
+    assert found == search(model, Task(model.start([5], beam), [Limits(0, 6)]), MARKS, options, CPU)
+    beams: list[tuple[int, ...]] = [()] * beam
+    ended = set()
+    for turn in turns:
+        sums, parents, tokens, staying = (part[0].tolist() for part in turn)
+        assert sums == sorted(sums, reverse=True)
+        written = [(*beams[parent], token) for parent, token in zip(parents, tokens, strict=True)]
+        for total, ids in zip(sums, written, strict=True):
+            if total > -math.inf:
+                told = sum(model.look(5, [SOS, *ids[:place]])[0][token] for place, token in enumerate(ids))
+                assert total == pytest.approx(told, abs=1e-4)
+        ended |= {ids[:-1] for ids in written[:beam] if ids[-1] == EOS}
+        going_on = [place for place, ids in enumerate(written) if ids[-1] != EOS][: len(staying)]
+        assert staying[: len(going_on)] == going_on
+        beams = [written[place] for place in staying]
+    assert {one.ids for one in found[0]} <= ended

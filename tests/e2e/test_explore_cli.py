@@ -14,6 +14,7 @@ import pytest
 
 from heedful.commands import exploring
 from heedful.commands.exploring import link
+from heedful.explore.about import About
 from tests.e2e.conftest import Shell
 
 
@@ -34,7 +35,12 @@ def test_a_page_is_written_without_a_server(shell: Shell, words: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--export", "page.html"], "--export writes a page about one text; say which: --text TEXT"),
+        (
+            ["--export", "page.html"],
+            "--export writes a page about a text or an image; say which: --text TEXT or --image FILE",
+        ),
+        (["--pair", "b"], "--pair stands beside a text; give that too: --text TEXT"),
+        (["--image", "nowhere.png"], "nowhere.png is no file; name a png or jpeg"),
         (["--text", "a", "--export", "page.pdf"], "page.pdf does not end in .html, as pages do; try page.pdf.html"),
         (["--text", " ", "--export", "page.html"], "the text is empty; write something in it"),
         (["--runs", "nowhere"], "nowhere is not the folder of a run: there is no such folder"),
@@ -49,9 +55,10 @@ def test_a_folder_that_is_not_there(shell: Shell):
 
 
 def test_a_link_restores_what_was_asked():
-    assert link(None) == "/"
-    assert link("a & b?", None) == "/#attention?text=a%20%26%20b%3F"
-    assert link("하나", "one") == "/#attention?text=%ED%95%98%EB%82%98&pair=one"
+    assert link(About()) == "/"
+    assert link(About(text="a & b?")) == "/#attention?text=a%20%26%20b%3F"
+    assert link(About(text="하나", pair="one")) == "/#attention?text=%ED%95%98%EB%82%98&pair=one"
+    assert link(About(image=b"\xff\xfe\xfb")) == "/#images?image=__77"
 
 
 def test_the_usual_port_or_any_other(monkeypatch: pytest.MonkeyPatch):

@@ -1,17 +1,28 @@
 """An exported page in a browser that reaches nobody: every view shows what the API would have said."""
 
+import base64
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from PIL import Image
 
+from heedful.explore.about import About
 from heedful.explore.explorer import Explorer, Opened
 from heedful.explore.export import export
 from tests.e2e.browsing import Host, Reader, numbers, percent
 
 TEXT = "It was a river."
+
+
+@pytest.fixture(scope="module")
+def image_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("image") / "green.png"
+    Image.new("RGB", (17, 23), (30, 200, 60)).save(path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +33,7 @@ def explorer(host: Host) -> Explorer:
 @pytest.fixture(scope="module")
 def reader(browser: Any, explorer: Explorer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     path = tmp_path_factory.mktemp("export") / "page.html"
-    export(explorer, path, TEXT)
+    export(explorer, path, About(text=TEXT))
     with Reader(browser, SimpleNamespace(url=path.as_uri()), offline=True) as reading:  # pyrefly: ignore
         yield reading
 
@@ -62,6 +73,27 @@ def test_a_hidden_word_has_its_candidates(reader: Reader, explorer: Explorer):
     assert reader.text(".trouble") == ""
     best = explorer.blanks("words", TEXT.replace("river", "[MASK]"), 8)["blanks"][0]["candidates"][0]
     assert reader.texts(".bars .bar-name")[0] == best["token"]
+
+
+def test_an_image_is_looked_at(browser: Any, host: Host, image_file: Path, tmp_path: Path):
+    explorer = Explorer(Opened({"colours": host.models["colours"]}))
+    path = tmp_path / "page.html"
+    export(explorer, path, About(image=image_file.read_bytes()))
+    with Reader(browser, SimpleNamespace(url=path.as_uri()), offline=True) as reading:  # pyrefly: ignore
+        reading.page.goto(path.as_uri())
+        reading.settle()
+        assert reading.text(".trouble") == ""
+        best = explorer.look("colours", base64.b64encode(image_file.read_bytes()).decode())["classes"][0]
+        assert best["label"] in reading.text("[data-view=images]")
+        assert reading.page.locator("[data-picture=rollout]").count() == 1
+
+
+@pytest.mark.parametrize("model", ["translator", "recurrent"])
+def test_a_search_is_seen_without_a_server(reader: Reader, explorer: Explorer, model: str):
+    go(reader, "translation", model=model, text=TEXT)
+    found = explorer.translate(model, TEXT, beams=4)
+    assert len(reader.texts("[data-picture=translations] li")) == len(found["translations"])
+    go(reader, "translation", model=model, text=TEXT, beams=12)
 
 
 @pytest.mark.parametrize("model", ["translator", "recurrent"])

@@ -1,10 +1,13 @@
+import base64
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heedful.errors import UserError
+from heedful.explore.about import About
 from heedful.explore.answers import Answers, collect, opening_row, question, word_spans
 from heedful.explore.explorer import Explorer, Opened
 from heedful.predict import ImagePredictor, Predictor
@@ -42,7 +45,7 @@ def test_the_row_that_opens():
 
 def test_every_head_and_every_word_of_a_text(bert: Callable[[str], Predictor]):
     explorer = Explorer(Opened({"bert": bert("published")}))
-    found = collect(explorer, TEXT).found
+    found = collect(explorer, About(text=TEXT)).found
     kinds: dict[str, int] = {}
     for name in found:
         kind = " ".join(name.split(" ")[:2])
@@ -73,7 +76,7 @@ def test_translators_show_all_their_parts(
     transformer: Callable[[bool], Translator], rnn: Callable[[str], Translator]
 ):
     explorer = Explorer(Opened({"one": transformer(False), "other": rnn("dot")}))
-    found = collect(explorer, "one three", "둘").found
+    found = collect(explorer, About(text="one three", pair="둘")).found
     asked: dict[str, Any] = {"model": "one", "text": "one three", "pair": "둘"}
     assert found[question("attention/grid", {**asked, "part": "decoder"})]["layers"] == 3
     assert question("attention/grid", asked) in found
@@ -85,8 +88,8 @@ def test_translators_show_all_their_parts(
 
 def test_what_has_no_room_is_counted(bert: Callable[[str], Predictor]):
     explorer = Explorer(Opened({"bert": bert("published")}))
-    whole = collect(explorer, TEXT)
-    part = collect(explorer, TEXT, most_bytes=whole.size - 20_000)
+    whole = collect(explorer, About(text=TEXT))
+    part = collect(explorer, About(text=TEXT), most_bytes=whole.size - 20_000)
     assert whole.left_out == {}
     (kind,) = part.left_out
     assert kind == "words inside heads"
@@ -105,8 +108,19 @@ def test_a_question_is_asked_once():
     assert asked == [1]
 
 
+def test_an_image_is_what_a_model_that_sees_is_about(vit: Callable[..., ImagePredictor], image_file: Path):
+    explorer = Explorer(Opened({"vit": vit()}))
+    image = image_file.read_bytes()
+    found = collect(explorer, About(image=image)).found
+    assert found["start"]["view"] == "images"
+    letters = found["start"]["image"]
+    assert base64.urlsafe_b64decode(letters + "=" * (-len(letters) % 4)) == image
+    body = {"model": "vit", "image": base64.b64encode(image).decode()}
+    assert found[question("look", body)] == explorer.look(**body)
+    assert found["GET /explore/models"][0]["views"] == ["images", "positions"]
+
+
 def test_there_must_be_something_to_export(vit: Callable[..., ImagePredictor]):
-    exported = Opened({"vit": vit()})
-    assert collect(Explorer(exported), "text").found["start"]["view"] == "positions"
-    with pytest.raises(UserError, match="none of the models reads texts"):
-        collect(Explorer(Opened({})), "text")
+    assert collect(Explorer(Opened({"vit": vit()})), About(text="text")).found["start"]["view"] == "positions"
+    with pytest.raises(UserError, match="no model shows its inside for what was given"):
+        collect(Explorer(Opened({})), About(text="text"))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from heedful.explore.api import router
 from heedful.explore.attention import thumbnails
@@ -167,6 +169,8 @@ def test_runs_are_told_as_they_grow(client: TestClient):
         ("translate", {"model": "transformer", "text": "one", "beams": 17}, 422, "beams: Input should be less"),
         ("blanks", {"model": "rnn", "text": "[MASK]"}, 404, "rnn can't fill blanks: it translates"),
         ("blanks", {"model": "bert", "text": "no blank"}, 422, r"there is no blank; write \[MASK\]"),
+        ("blanks", {"model": "bert", "text": "[MASK] " * 40}, 413, "42 tokens, of which 41 can be looked at"),
+        ("generate", {"model": "bert", "text": "it " * 36, "words": 4}, 413, "42 tokens, of which 41 can be"),
         ("look", {"model": "vit", "image": "*"}, 422, "the image is not base64"),
         ("look", {"model": "bert", "image": "*"}, 404, "can't look at images: it reads texts"),
         ("meaning", {"model": "bert", "word": "bank", "sentences": []}, 422, "sentences: List should have at least"),
@@ -203,3 +207,24 @@ def test_clicking_from_head_to_head_runs_the_model_once(client: TestClient, monk
         for layer in (0, 1, 2):
             ask(client, "attention/matrix", model="bert", text="a new text", layer=layer, head=head)
     assert calls == ["a new text"]
+
+
+TEXTS = st.one_of(st.text(max_size=29), st.text("a [MASK]it'강\u0301\u200b\x00▁</s>\n", max_size=29))
+ASKED = {
+    "tokens": {"pair": TEXTS},
+    "blanks": {"count": st.integers(1, 100)},
+    "generate": {"words": st.integers(1, 3), "seed": st.integers(0, 2**32 - 1)},
+    "attention/grid": {"pair": TEXTS, "part": st.sampled_from(["encoder", "decoder", "cross"])},
+    "attention/matrix": {"layer": st.integers(0, 3), "head": st.integers(0, 2), "rollout": st.booleans()},
+    "head": {"layer": st.integers(0, 3), "head": st.integers(0, 2), "token": st.integers(0, 9)},
+    "translate": {"prefix": TEXTS, "beams": st.integers(1, 3), "length_penalty": st.floats(-10, 10)},
+}
+
+
+@given(st.data(), st.sampled_from(list(ASKED)), st.sampled_from(["bert", "transformer", "rnn", "vit"]), TEXTS)
+@settings(max_examples=90, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_asked_there_is_an_answer(client: TestClient, data: Any, path: str, model: str, text: str):
+    chosen = {name: data.draw(values) for name, values in ASKED[path].items()}
+    answer = client.post(f"/explore/{path}", json={"model": model, "text": text, **chosen})
+    assert answer.status_code in (200, 404, 413, 422), answer.text
+    assert answer.status_code == 200 or set(answer.json()) == {"error", "error_type"}

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import UserError
+from heedful.explore.about import About
 from heedful.explore.explorer import Explorer, Opened
 from heedful.explore.export import PAGE, embedded, export, modules, page
 from heedful.predict import Predictor
 
-TEXT = "the animal was tired."
+ABOUT = About(text="the animal was tired.")
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def explorer(bert: Callable[[str], Predictor]) -> Explorer:
 
 def test_the_page_has_everything_inside(explorer: Explorer, tmp_path: Path):
     path = tmp_path / "page.html"
-    done, left = export(explorer, path, TEXT)
+    done, left = export(explorer, path, ABOUT)
     content = path.read_text(encoding="utf-8")
     assert done.startswith(f"wrote {path}: ")
     assert left is None
@@ -59,14 +60,14 @@ def test_text_can_not_end_the_script():
 
 
 def test_what_was_left_out_is_said(explorer: Explorer, tmp_path: Path):
-    _, left = export(explorer, tmp_path / "page.html", TEXT, most_bytes=90_000)
+    _, left = export(explorer, tmp_path / "page.html", ABOUT, most_bytes=90_000)
     assert left is not None
     assert re.search(r"left out, so that the page stays small: \d+ words inside heads; a shorter text", left)
 
 
 def test_only_a_page_can_be_written(explorer: Explorer, tmp_path: Path):
     with pytest.raises(UserError, match=r"does not end in \.html, as pages do; try page\.pdf\.html"):
-        export(explorer, tmp_path / "page.pdf", TEXT)
+        export(explorer, tmp_path / "page.pdf", ABOUT)
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UserError, match="is a folder; give the name of a file"):
-        export(explorer, tmp_path / "folder.html", TEXT)
+        export(explorer, tmp_path / "folder.html", ABOUT)

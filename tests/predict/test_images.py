@@ -57,9 +57,10 @@ def test_a_file_an_image_and_an_array_are_one(predictor: ImagePredictor, tmp_pat
     assert isinstance(predictor, ImagePredictor)
     image = plain(GREEN)
     image.save(tmp_path / "one.png")
-    found = [predictor.see(one) for one in (tmp_path / "one.png", str(tmp_path / "one.png"), image, np.array(image))]
+    file = tmp_path / "one.png"
+    found = [predictor.see(one) for one in (file, str(file), file.read_bytes(), image, np.array(image))]
     assert isinstance(found[0], Seen)
-    assert [one.label for one in found] == ["green"] * 4
+    assert [one.label for one in found] == ["green"] * 5
     assert found[1:] == found[:-1]
 
 

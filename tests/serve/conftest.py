@@ -100,11 +100,11 @@ class Served:
 
 
 @contextmanager
-def running(models: dict[str, Path], **told: Any) -> Iterator[Served]:
-    """A server with models by name."""
+def running(models: dict[str, Path], *, wait: bool = True, **told: Any) -> Iterator[Served]:
+    """A server with models by name, when they are warm, or as soon as it listens."""
     settings = Settings(
         models=[Wanted(name=name, folder=folder) for name, folder in models.items()],
-        computing=Computing(device="cpu"),
+        computing=told.pop("computing", Computing(device="cpu")),
         limits=told.pop("limits", Limits()),
         keys=told.pop("keys", Keys()),
         log=told.pop("log", None) or Log(file=io.StringIO()),
@@ -112,7 +112,7 @@ def running(models: dict[str, Path], **told: Any) -> Iterator[Served]:
     )
     served = Served(settings)
     try:
-        assert served.ready.wait(60)
+        assert not wait or served.ready.wait(60)
         if served.failed is not None:
             raise served.failed
         yield served

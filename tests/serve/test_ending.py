@@ -13,38 +13,22 @@ from heedful.serve import server as server_module
 
 
 def test_it_is_unhealthy_until_the_models_are_warm(serving, encoder, monkeypatch):
-    go, waits = threading.Event(), threading.Event()
+    go = threading.Event()
     real = server_module.open_model
 
     def slowly(*arguments):
-        waits.set()
         assert go.wait(20)
         return real(*arguments)
 
     monkeypatch.setattr(server_module, "open_model", slowly)
-    seen = []
-
-    def look() -> None:
-        assert waits.wait(20)
-        address = [thread for thread in threading.enumerate() if thread is not None] and found[0]
-        with httpx.Client(base_url=address, timeout=10) as client:
-            seen.append(client.get("/health"))
-            seen.append(client.post("/embed", json={"inputs": "the"}))
-            seen.append(client.get("/info"))
-        go.set()
-
-    found: list[str] = []
-    real_listen = server_module.address
-    monkeypatch.setattr(
-        "tests.serve.conftest.address", lambda one: found.append(real_listen(one)) or found[-1], raising=False
-    )
-    looking = threading.Thread(target=look)
-    looking.start()
-    with serving({"it": encoder}) as served:
-        looking.join(20)
+    with serving({"it": encoder}, wait=False) as served:
+        seen = [served.get("/health"), served.post("/embed", {"inputs": "the"}), served.get("/info")]
         assert [one.status_code for one in seen] == [503, 503, 200]
         assert "being loaded" in seen[1].json()["error"]
         assert int(seen[1].headers["retry-after"]) >= 1
+        assert seen[2].json()["models"] == {}
+        go.set()
+        assert served.ready.wait(20)
         assert served.get("/health").status_code == 200
 
 

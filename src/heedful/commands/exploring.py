@@ -13,15 +13,19 @@ from heedful.arguments import optional
 from heedful.commands.output import say, warn
 from heedful.commands.serving import require
 from heedful.errors import UserError
+from heedful.explore.about import About
 
 Flag = Annotated[bool, FlagCreatePairsOff]
 PORT = 8080
+MOST_IMAGE = 500_000
+"""Bytes: what a browser still takes as an address."""
 
 
 def explore(
     model: Annotated[Positional[tuple[str, ...]], arg(metavar="MODEL…")],
     text: Annotated[str | None, optional(metavar="TEXT")] = None,
     pair: Annotated[str | None, optional(metavar="TEXT")] = None,
+    image: Annotated[Path | None, optional(metavar="FILE")] = None,
     export: Annotated[Path | None, optional(metavar="FILE")] = None,
     runs: Annotated[tuple[Path, ...], optional(metavar="FOLDER…")] = (),
     port: Annotated[int | None, optional(metavar="PORT")] = None,
@@ -35,17 +39,21 @@ def explore(
         model: Model folders; NAME=FOLDER names one otherwise than its folder is called.
         text: What to look at first.
         pair: A second text beside it; of a translator, the translation to look at.
-        export: Write one self-contained .html for that text, and serve nothing.
+        image: For a model that sees: a png or jpeg to look at first.
+        export: Write one self-contained .html for that text or image, and serve nothing.
         runs: Folders of training runs to show, finished or not.
         port: Where to serve (8080 by default, or any that is free if that is taken).
         no_browser: Only say where the page is.
         device: Where to compute.
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
+    if pair is not None and text is None:
+        raise UserError("--pair stands beside a text; give that too: --text TEXT")
+    about = About(text=text, pair=pair, image=None if image is None else _read(image))
     if export is not None:
-        if text is None:
-            raise UserError("--export writes a page about one text; say which: --text TEXT")
-        _export(model, text, pair, export, device, precision)
+        if text is None and image is None:
+            raise UserError("--export writes a page about a text or an image; say which: --text TEXT or --image FILE")
+        _export(model, about, export, device, precision)
         return
     require()
     from heedful.explore.training import run_folder
@@ -65,7 +73,7 @@ def explore(
         runs=[run_folder(folder) for folder in runs],
     )
     listening = _listen(port)
-    where = address(listening) + link(text, pair)
+    where = address(listening) + link(about)
     names = ", ".join(one.name for one in settings.models)
 
     def ready() -> None:
@@ -79,21 +87,30 @@ def explore(
         listening.close()
 
 
-def link(text: str | None, pair: str | None = None) -> str:
+def link(about: About) -> str:
     """The part of an address that says what the page opens on."""
-    asked = {"text": text, "pair": pair}
-    values = "&".join(f"{name}={quote(value, safe='')}" for name, value in asked.items() if value)
-    return f"/#attention?{values}" if values else "/"
+    view = "images" if about.image is not None and about.text is None else "attention"
+    values = "&".join(f"{name}={quote(value, safe='')}" for name, value in about.values().items())
+    return f"/#{view}?{values}" if values else "/"
 
 
-def _export(model: tuple[str, ...], text: str, pair: str | None, path: Path, device: str, precision: Any) -> None:
+def _read(image: Path) -> bytes:
+    """The bytes of an image file that an address can hold."""
+    if not image.is_file():
+        raise UserError(f"{image} is no file; name a png or jpeg")
+    if image.stat().st_size > MOST_IMAGE:
+        raise UserError(f"{image} is larger than {MOST_IMAGE // 1000:,} kB, too much for a link; make it smaller")
+    return image.read_bytes()
+
+
+def _export(model: tuple[str, ...], about: About, path: Path, device: str, precision: Any) -> None:
     from heedful.explore.explorer import Explorer, Opened
     from heedful.explore.export import export
     from heedful.predict import load
     from heedful.serve.models import wanted
 
     opened = Opened({one.name: load(one.folder, device, precision=precision) for one in wanted(model)})
-    done, left = export(Explorer(opened), path, text, pair)
+    done, left = export(Explorer(opened), path, about)
     if left is not None:
         warn(left)
     say(done)

@@ -1,8 +1,9 @@
-"""The answers that an exported page carries in place of a server, for one text: as much as fits.
+"""The answers that an exported page carries in place of a server, for one text or image: as much as fits.
 
 A question is named as the page names it: method, path, and the body as JSON with sorted keys and without spaces.
 """
 
+import base64
 import json
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 from heedful.data.tokenizer import MASK
 from heedful.errors import UserError
+from heedful.explore.about import About
 from heedful.explore.explorer import Explorer
 
 MOST_BYTES = 24_000_000
@@ -19,6 +21,8 @@ BEAMS = (4, 1, 2, 3, 5, 6, 8, 12, 16)
 """Widths of the search that are asked for; the page opens with the first."""
 COUNT, WORDS = 8, 8
 """Candidates for a blank and words to write, as the page asks for them."""
+OPENING = ("attention", "images", "positions")
+"""Which of its views a page opens with."""
 JOINING = "'’-"
 """What may stand within a word."""
 
@@ -34,7 +38,7 @@ class Answers:
     """How many answers of each kind."""
 
     def add(self, kind: str, question: str, answer: Callable[[], Any]) -> None:
-        """Ask, if there is room for more; a question that the model can't answer is left out too."""
+        """Ask, if there is room for more; else count what is missing."""
         if question in self.found:
             return
         if self.size < self.most_bytes:
@@ -45,35 +49,35 @@ class Answers:
             self.left_out[kind] = self.left_out.get(kind, 0) + 1
 
 
-def collect(explorer: Explorer, text: str, pair: str | None = None, most_bytes: int = MOST_BYTES) -> Answers:
-    """All that a page may ask about a text, of every model; what opens first comes first."""
+def collect(explorer: Explorer, about: About, most_bytes: int = MOST_BYTES) -> Answers:
+    """All that a page may ask about a text or an image, of every model; what opens first comes first."""
     answers = Answers(most_bytes)
-    models = explorer.models()
-    asked = {"text": text} if pair is None else {"text": text, "pair": pair}
-    shown = [trimmed(model) for model in models]
-    shown = [model for model in shown if model["views"]]
+    shown = [model for model in (trimmed(one, about) for one in explorer.models()) if model["views"]]
     if not shown:
-        raise UserError("there is nothing to export: none of the models reads texts and shows its inside")
+        raise UserError("there is nothing to export: no model shows its inside for what was given")
+    view = next(one for one in OPENING if one in shown[0]["views"])
     answers.found["GET /explore/models"] = shown
     answers.found["GET /explore/runs"] = []
-    first = shown[0]
-    view = "attention" if "attention" in first["views"] else first["views"][0]
-    answers.found["start"] = {"view": view, "model": first["name"], **asked}
+    answers.found["start"] = {"view": view, "model": shown[0]["name"], **about.values()}
     for model in shown:
         body = {"model": model["name"]}
-        if "attention" in model["views"]:
-            _attention(answers, explorer, model, {**body, **asked})
-        if "positions" in model["views"]:
+        views = model["views"]
+        if "attention" in views:
+            _attention(answers, explorer, model, {**body, **about.texts()})
+        if "positions" in views:
             answers.add("positions", question("positions", body), lambda body=body: explorer.positions(**body))
-        if "blanks" in model["views"]:
-            _blanks(answers, explorer, body, text)
-        if "translation" in model["views"]:
+        if "blanks" in views:
+            _blanks(answers, explorer, body, about.text or "")
+        if "translation" in views:
             for width in BEAMS:
-                wanted: dict[str, Any] = {**body, "text": text, "beams": width}
+                wanted: dict[str, Any] = {**body, "text": about.text, "beams": width}
                 answers.add("searches", question("translate", wanted), lambda one=wanted: explorer.translate(**one))
+        if about.image is not None and "images" in views:
+            seen = {**body, "image": base64.b64encode(about.image).decode()}
+            answers.add("images", question("look", seen), lambda one=seen: explorer.look(**one))
     for model in shown:  # by far the most
         if "head" in model["views"]:
-            _heads(answers, explorer, model, {"model": model["name"], **asked})
+            _heads(answers, explorer, model, {"model": model["name"], **about.texts()})
     return answers
 
 
@@ -83,11 +87,14 @@ def question(path: str, body: dict[str, Any]) -> str:
     return f"POST /explore/{path} {said}"
 
 
-def trimmed(model: dict[str, Any]) -> dict[str, Any]:
-    """A model with those views that a text is enough for."""
-    views = ("blanks", "attention", "head", "positions", "translation")
-    kept = [view for view in model["views"] if view in views]
-    return {**model, "views": kept}
+def trimmed(model: dict[str, Any], about: About) -> dict[str, Any]:
+    """A model with those views that have something to show."""
+    kept = {"positions"}
+    if about.text is not None:
+        kept |= {"blanks", "attention", "head", "translation"}
+    if about.image is not None:
+        kept.add("images")
+    return {**model, "views": [view for view in model["views"] if view in kept]}
 
 
 def _parts(model: dict[str, Any], body: dict[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:

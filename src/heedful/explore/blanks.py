@@ -4,8 +4,9 @@ import re
 from dataclasses import dataclass
 
 from heedful.data.tokenizer import MASK
-from heedful.predict.blanks import Candidate
-from heedful.predict.generation import joined, stretches
+from heedful.explore.tokens import check_length
+from heedful.predict.blanks import Candidate, with_blanks
+from heedful.predict.generation import Generated, joined, stretches
 from heedful.predict.predictor import Predictor
 
 
@@ -21,6 +22,7 @@ class Blank:
 
 def blanks(predictor: Predictor, text: str, count: int) -> tuple[list[Blank], str]:
     """The best candidates for every blank of a text, and the text with the best in each."""
+    _check(predictor, text)
     found = predictor.fill(text, count)
     places = [match.span() for match in re.finditer(re.escape(MASK), text)]
     each = [
@@ -28,3 +30,14 @@ def blanks(predictor: Predictor, text: str, count: int) -> tuple[list[Blank], st
         for (start, end), candidates in zip(places, found, strict=True)
     ]
     return each, joined(stretches(text), [candidates[0].token for candidates in found])
+
+
+def write(predictor: Predictor, text: str, words: int, seed: int, order: str) -> Generated:
+    """The text with its blanks filled, or with so many words more, step by step."""
+    _check(predictor, text, 0 if MASK in text else words)
+    return predictor.generate(text, tokens=words, seed=seed, order=order)
+
+
+def _check(predictor: Predictor, text: str, more: int = 0) -> None:
+    tokens = len(with_blanks(predictor.tokenizer, text)) + more
+    check_length(text, tokens, predictor.engine.max_length)

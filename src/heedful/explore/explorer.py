@@ -100,7 +100,7 @@ class Explorer:
     ) -> dict[str, Any]:
         """Text written by filling blanks, step by step."""
         predictor, _ = inside.encoder(self._asked(model), "write text")
-        found = predictor.generate(text, tokens=words, seed=seed, order=order)
+        found = filling.write(predictor, text, words, seed, order)
         return {
             "steps": [{"text": step} for step in found.steps],
             "text": found.text,
@@ -258,7 +258,7 @@ class Explorer:
     ) -> tuple[Trace, str]:
         """A text's trace, and which part of it is meant: the first, unless it is said."""
         asked = self._asked(model)
-        key = (id(asked), text, pair, padding, placed)
+        key = (asked, text, pair, padding, placed)
         trace = self._traces(key, lambda: traced(asked, text, pair, padding=padding, placed=placed))
         return trace, part or next(iter(trace.parts))
 

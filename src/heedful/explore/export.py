@@ -12,6 +12,7 @@ from typing import Any
 
 from heedful.durable import write_file
 from heedful.errors import UserError
+from heedful.explore.about import About
 from heedful.explore.answers import MOST_BYTES, collect
 from heedful.explore.explorer import Explorer
 
@@ -20,19 +21,17 @@ IMPORT_MAP = '{"imports": {"heedful/": "./static/"}}'
 STYLE = '<link rel="stylesheet" href="static/style.css">'
 SCRIPT = '<script type="module" src="static/app.js"></script>'
 LANGUAGES = ("en", "ko")
-CHARTS = ("positions", "meaning", "training")
+CHARTS = ("positions", "training")
 """Views that draw with plotly."""
 
 
-def export(
-    explorer: Explorer, path: Path, text: str, pair: str | None = None, most_bytes: int = MOST_BYTES
-) -> tuple[str, str | None]:
+def export(explorer: Explorer, path: Path, about: About, most_bytes: int = MOST_BYTES) -> tuple[str, str | None]:
     """Write the page; a line that says so, and one on what was left out, if anything was."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{path} does not end in .html, as pages do; try {path.name}.html")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the name of a file")
-    answers = collect(explorer, text, pair, most_bytes)
+    answers = collect(explorer, about, most_bytes)
     content = page(answers.found).encode()
     write_file(path, content)
     parts = ", ".join(f"{count:,} {kind}" for kind, count in answers.left_out.items())

@@ -22,7 +22,7 @@ from heedful.serve.models import Loaded, Wanted, abilities
 from heedful.serve.text_work import TextAsked, score_work, vector_work
 from heedful.serve.translate_work import Source, TranslateWork
 
-CPU_TOKENS, GPU_TOKENS = 1024, 32768
+CPU_TOKENS, GPU_TOKENS = 768, 32768
 """Tokens of a batch: on a CPU more do not make it faster, and others would wait longer."""
 WARM = ("a", "word " * 20, "word " * 100)
 """Texts of several lengths, so that the first client does not pay for what is done once."""

@@ -157,7 +157,7 @@ def test_a_server_that_refuses_is_asked_again(reader: Reader, runs: dict[str, Pa
     assert refused.value.status == 500
     reader.page.unroute_all()
     write(runs["a b"], [row(3, 5.125)])
-    reader.page.wait_for_timeout(0)
+    reader.page.evaluate("fetch('health').then(() => null)")  # by then the refusal has been heard
     reader.page.clock.fast_forward(10_100)
     reader.page.wait_for_selector(".standing:has-text('5.125')")
 

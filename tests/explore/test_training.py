@@ -57,6 +57,9 @@ def test_no_more_is_read_than_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_runs_while_reports_come(tmp_path: Path):
     assert state(tmp_path) == "stopped"
+    (tmp_path / "heedful.toml").touch()  # it has begun, and has not yet reported
+    assert state(tmp_path) == "running"
+    assert state(tmp_path, now=(tmp_path / "heedful.toml").stat().st_mtime + 91) == "stopped"
     path = tmp_path / "metrics.jsonl"
     path.write_text(line(1, elapsed=10.0) + line(2, elapsed=110.0))
     os.utime(path, (1000, 1000))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from heedful.errors import UserError
 from heedful.explore.refusals import NotThere
 from heedful.formats.word2vec import FILE as VECTORS
+from heedful.runs.options import RUN_FILE
 from heedful.train.log import FILE, SAMPLES
 
 State = Literal["running", "complete", "stopped"]
@@ -136,10 +137,12 @@ def state(folder: Path, now: float | None = None) -> State:
         return "complete"
     path = folder / FILE
     try:
-        quiet = (time.time() if now is None else now) - path.stat().st_mtime
+        told = path if path.is_file() else folder / RUN_FILE  # which a run writes before it reads its data
+        quiet = (time.time() if now is None else now) - told.stat().st_mtime
+        pause = _pause(path) if told is path else 0.0
     except OSError:
         return "stopped"
-    return "running" if quiet < max(QUIET, PAUSES * _pause(path)) else "stopped"
+    return "running" if quiet < max(QUIET, PAUSES * pause) else "stopped"
 
 
 def _pause(path: Path) -> float:

@@ -228,3 +228,16 @@ def test_whatever_is_asked_there_is_an_answer(client: TestClient, data: Any, pat
     answer = client.post(f"/explore/{path}", json={"model": model, "text": text, **chosen})
     assert answer.status_code in (200, 404, 413, 422), answer.text
     assert answer.status_code == 200 or set(answer.json()) == {"error", "error_type"}
+
+
+def test_the_document_says_what_comes_back(client: TestClient):
+    """Objects and lists, not texts, as a class of answers of one's own would be described; errors in one shape."""
+    paths = client.get("/openapi.json").json()["paths"]
+    assert len(paths) == 13
+    for path, operations in paths.items():
+        for operation in operations.values():
+            answers = operation["responses"]
+            assert answers["200"]["content"]["application/json"]["schema"] == {}, path
+            for status in ("400", "404", "413", "422"):
+                schema = answers[status]["content"]["application/json"]["schema"]
+                assert schema == {"$ref": "#/components/schemas/Refused"}

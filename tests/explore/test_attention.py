@@ -1,3 +1,4 @@
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 
 from heedful.explore.attention import matrix, rolled, thumbnail, thumbnails
 from heedful.explore.refusals import NotThere
+from heedful.explore.sites import DotProduct
 from heedful.explore.texts import traced
 from heedful.predict import Predictor
 from heedful.predict.translator import Translator
@@ -75,3 +77,25 @@ def test_what_is_not_there_is_said(bert: Callable[[str], Predictor], part: str, 
 def test_cross_attention_can_not_be_rolled_out(transformer: Callable[[bool], Translator]):
     with pytest.raises(NotThere, match="choose the part encoder or decoder"):
         rolled(traced(transformer(False), "one", "둘"), "cross", 0)
+
+
+def test_the_weights_of_all_layers_are_never_there_at_once(
+    bert: Callable[[str], Predictor], monkeypatch: pytest.MonkeyPatch
+):
+    trace = traced(bert("published"), TEXT)
+    made: list[weakref.ref] = []
+    most: list[int] = []
+    weights = DotProduct.weights
+
+    def counted(site: DotProduct) -> np.ndarray:
+        most.append(sum(one() is not None for one in made))
+        found = weights(site).copy()
+        made.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(DotProduct, "weights", counted)
+    thumbnails(trace, "encoder")
+    assert most == [0, 0, 0]
+    rolled(trace, "encoder", 2)
+    assert max(most) <= 1
+    assert len(made) == 6

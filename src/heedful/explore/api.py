@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -25,9 +26,10 @@ CHARACTERS = 20_000
 IMAGE_CHARACTERS = 20_000_000
 """Of an image in base64."""
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    404: {"description": "No such model, or it has no such part."},
-    413: {"description": "More than can be looked at."},
-    422: {"description": "A question that can't be answered."},
+    400: {"description": "No JSON.", "model": requests.Refused},
+    404: {"description": "No such model, or it has no such part.", "model": requests.Refused},
+    413: {"description": "More than can be looked at.", "model": requests.Refused},
+    422: {"description": "A question that can't be answered.", "model": requests.Refused},
 }
 
 
@@ -95,10 +97,8 @@ def router(models: Models, runs: Sequence[Path] = ()) -> APIRouter:
     return routes
 
 
-class Answer(Response):
+class Answer(JSONResponse):
     """A table as JSON, without a detour: large ones are bytes within a moment."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """UTF-8; numbers that are none can't be said."""

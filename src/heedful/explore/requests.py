@@ -1,4 +1,5 @@
-"""What the explorer may be asked, as JSON: names, types and bounds. What it means is said in `explorer.py`."""
+"""What the explorer may be asked, as JSON: names, types and bounds; and how it refuses. What it means is said in
+`explorer.py`."""
 
 from typing import Annotated, Literal
 
@@ -82,3 +83,10 @@ class Look(Question):
     """An image."""
 
     image: str = Field(description="The bytes of a png or jpeg, in base64.")
+
+
+class Refused(BaseModel):
+    """What is answered to a question that can't be."""
+
+    error: str = Field(description="One line: the value, the rule and the way out.")
+    error_type: str

@@ -27,7 +27,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.data.words import Stretch, Text, Windows
 from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
-from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, Calm, SkipGram, blocks, calm, initialise, learn
+from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
 from heedful.runs import corpus
 from heedful.runs.device import choose, free_memory
 from heedful.runs.options import RUN_FILE, TextPart
@@ -200,8 +200,7 @@ class Run:
         plan = make_plan(self.recipe, self.text.pieces)
         report = reporter(plan, self.log)
         noise = torch.from_numpy(words.noise(self.text.lexicon.counts)).to(self.device)
-        steady = self._calm(noise)
-        replay = WordReplay(model, steady) if self.device.type == "cuda" else None
+        replay = WordReplay(model) if self.device.type == "cuda" else None
         begun, saved = time.perf_counter() - progress.elapsed, progress
         since, lap, told = 0, time.perf_counter(), torch.zeros(2, device=self.device)
         with signals() as stop:
@@ -210,7 +209,7 @@ class Run:
                     break
                 before, elapsed = plan.done(progress), time.perf_counter() - begun
                 text = self._blocks(windows, noise, plan, replace(progress, elapsed=elapsed))
-                told += replay.learn(text) if replay else learn(model, text, text.size // TOGETHER["cpu"], steady)
+                told += replay.learn(text) if replay else learn(model, text, text.size // TOGETHER["cpu"])
                 since += size
                 progress = Progress(
                     step=progress.step + 1, position=position, tokens=progress.tokens + size, elapsed=elapsed
@@ -268,18 +267,6 @@ class Run:
             noise=noise,
             uniform=torch.rand(count, DRAWS, device=self.device, dtype=noise.dtype),  # fine enough for rare words
             rates=torch.linspace(first, last, count + 1, device=self.device)[:-1],
-        )
-
-    def _calm(self, noise: Tensor) -> Calm | None:
-        part, counts = self.recipe.vectors, self.text.lexicon.counts
-        left = torch.from_numpy(counts * words.keep_rates(counts, part.subsample))
-        return calm(
-            (left / left.sum()).float().to(self.device),
-            noise.diff(prepend=noise.new_zeros(1)).float(),
-            words=BLOCK * TOGETHER[self.device.type],
-            window=part.window,
-            negatives=part.negatives,
-            rate=part.lr,
         )
 
     def _check(self, told: Tensor, progress: Progress, plan: Plan) -> float:

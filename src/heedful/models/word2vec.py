@@ -27,7 +27,8 @@ have taught the tables."""
 TELLING = 8
 """One in so many updates tells its loss, which takes time."""
 STEADY = 2.0
-"""Pairs of a row in one update times the rate, up to which it learns in full."""
+"""Pairs of a row in one update times the rate, up to which it learns in full. Ordinary words stay far below; a rule
+of a hundred dashes does not."""
 
 
 class SkipGram(nn.Module):
@@ -50,6 +51,10 @@ class Blocks(NamedTuple):
     """(B, T, C) the learning rate where two words are a pair, else 0."""
     noise: Tensor
     """(B, 1, C) how much each draw of noise counts with a word: by the pairs that it is in."""
+    seen: Tensor
+    """(B, C) pairs that change a word as it is read, those with noise too, times the rate: as shares of STEADY."""
+    asked: Tensor
+    """(B, R) the same for a word as it is predicted."""
 
     @property
     def size(self) -> int:
@@ -100,7 +105,10 @@ def blocks(
     pairs = (near & (home[:, None] == sentences) & (there[:, None] > 0)) * rates[:, None, None]
     drawn = torch.searchsorted(noise, uniform).clamp_(max=len(noise) - 1)  # (B, M)
     scored = torch.cat([centres[..., 0], drawn], 1)
-    return Blocks(read, scored, pairs, pairs.sum(1, keepdim=True) * (negatives / draws))
+    by_word = pairs.sum(1)  # (B, C)
+    strange = by_word * (negatives / draws)
+    asked = torch.cat([pairs.sum(2), strange.sum(1, keepdim=True).expand(-1, draws)], 1)
+    return Blocks(read, scored, pairs, strange[:, None], by_word * ((1 + negatives) / STEADY), asked / STEADY)
 
 
 def update(model: SkipGram, batch: Blocks) -> Tensor:
@@ -113,11 +121,11 @@ def update(model: SkipGram, batch: Blocks) -> Tensor:
     push[:, :words].sub_(1.0).mul_(batch.pairs)
     push[:, words:].mul_(batch.noise)
     from_predicted, from_read = torch.bmm(push, x), torch.bmm(push.transpose(1, 2), y)
-    strange = batch.noise.sum(2).expand(-1, push.shape[1] - words)  # (B, M)
-    asked = torch.cat([batch.pairs.sum(2), strange], 1)  # (B, R)
-    seen = batch.pairs.sum(1) + batch.noise[:, 0] * (push.shape[1] - words)  # (B, C)
-    _subtract(model.predicted, batch.scored.flatten(), y.view(-1, dim), from_predicted.view(-1, dim), asked.flatten())
-    _subtract(model.read, batch.read.flatten(), x.view(-1, dim), from_read.view(-1, dim), seen.flatten())
+    for table, rows, old, change, full in (
+        (model.predicted, batch.scored, y, from_predicted, batch.asked),
+        (model.read, batch.read, x, from_read, batch.seen),
+    ):
+        _subtract(table, rows.flatten(), old.view(-1, dim), change.view(-1, dim), full.flatten())
     return scores
 
 
@@ -141,30 +149,25 @@ def learn(model: SkipGram, text: Blocks, updates: int) -> Tensor:
     return told
 
 
-def _subtract(table: Tensor, rows: Tensor, old: Tensor, change: Tensor, pairs: Tensor) -> None:
+def _subtract(table: Tensor, rows: Tensor, old: Tensor, change: Tensor, full: Tensor) -> None:
     """Take (N, D) changes from the rows (N,) of a table, in which `old` stands; a row that comes twice loses both.
 
-    `pairs` (N,) times the rate stand behind each change. All of a row's add up before the next look at it; if they are
-    too many, that leads beyond what they aim at, and further beyond with every update. So a row that has more of them
-    than STEADY goes a share of the way. Always in the same order, on either device.
+    All of a row's changes add up before the next look at it. If they come of too many pairs, that leads beyond what
+    they aim at, and further beyond with every update. So `full` (N,) says what each adds to a row, which goes a share
+    of the way when that is more than 1 in all. Always in the same order, on either device.
     """
     if table.device.type == "cpu":
         total = table.new_empty(len(table)).index_fill_(0, rows, 0.0)  # the rest of it is never looked at
-        share = _share(total.scatter_add_(0, rows, pairs)[rows])
-        table.scatter_add_(0, rows[:, None].expand_as(change), change * -share)
+        over = total.index_add_(0, rows, full).index_select(0, rows).clamp_(min=1.0)
+        table.scatter_add_(0, rows[:, None].expand_as(change), change / over.neg_()[:, None])
     else:
-        subtract_by_product(table, rows, old, change, pairs)
+        subtract_by_product(table, rows, old, change, full)
 
 
-def subtract_by_product(table: Tensor, rows: Tensor, old: Tensor, change: Tensor, pairs: Tensor) -> None:
+def subtract_by_product(table: Tensor, rows: Tensor, old: Tensor, change: Tensor, full: Tensor) -> None:
     """The same as a GPU does it: add up what falls on the same row by a matrix product, and write the result as often
     as the row comes. Quicker than sorting, and, unlike with atomic additions, the same every time.
     """
     same = (rows[:, None] == rows).to(change.dtype)  # (N, N)
-    share = _share(same @ pairs)
-    table.index_copy_(0, rows, torch.addmm(old, same, change * share, alpha=-1.0))
-
-
-def _share(total: Tensor) -> Tensor:
-    """(N, 1) of a row's way, for as many pairs times the rate."""
-    return (STEADY / total.clamp(min=STEADY))[:, None]
+    over = (same @ full).clamp_(min=1.0)
+    table.index_copy_(0, rows, torch.addmm(old, same, change / over[:, None], alpha=-1.0))

@@ -176,7 +176,7 @@ def test_vectors_are_no_model_and_it_is_said_what_they_are_good_for(shell: "Shel
         ("fill", made, "he is [MASK]"),
         ("predict", made, vectors),
         ("embed", made, vectors, "--out", tmp_path / "x.npy"),
-        ("translate", made, "he"),
+        ("translate", made, vectors),
         ("contrast", made, "he is", "he got", "--word", "he"),
         ("serve", made),
     ):
@@ -189,4 +189,4 @@ def test_a_model_without_the_head_is_contrasted_too(shell: "Shell", encoder: Pat
     said = shell.goes_on("contrast", encoder, "the river", "a river", "--word", "river")
     assert "like itself in the other sentence" in said
     assert "in its place " not in said
-    assert said.endswith("the model has no masked-word head, so it can't say what fits in the word's place\n")
+    assert said.endswith("can't say what fits in the word's place; --corpus TEXT finds what is like it there\n")

@@ -128,7 +128,11 @@ def contrast(
         _rounded(alike),
         _rounded(_others(states, [one.words for one in read])),
         (senses[0], senses[1]),
-        HEADLESS if model is None else None,
+        None
+        if model is not None
+        else HEADLESS
+        if corpus
+        else f"{HEADLESS}; --corpus TEXT finds what is like it there",
     )
 
 

@@ -177,7 +177,7 @@ def contrast(
     axis.set_xticks(steps, ["input", *map(str, steps[1:])])
     axis.set(xlabel="layer", ylabel="cosine", ylim=(min(0.0, *similarities, *others) - 0.05, 1.08))
     axis.set_title(f"“{short(word)}” and itself", family=fonts, parse_math=False)
-    axis.legend(fontsize=9, loc="lower left")
+    axis.legend(fontsize=9, loc="best")
     axis.grid(alpha=0.25)
     for number, (title, column, (_, measure, found)) in enumerate(zip(titles, names, columns, strict=True)):
         below.append(figure.add_subplot(above[1, number]))

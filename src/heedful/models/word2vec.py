@@ -112,7 +112,9 @@ def blocks(
 
 
 def update(model: SkipGram, batch: Blocks) -> Tensor:
-    """Take one step down the gradient of the blocks' loss; the scores before it, (B, R, C)."""
+    """Take one step down the gradient of the blocks' loss, with rows that come too often held back; the scores before
+    it, (B, R, C).
+    """
     dim, words = model.read.shape[1], batch.pairs.shape[1]
     x = model.read[batch.read]  # (B, C, D)
     y = model.predicted[batch.scored]  # (B, R, D)

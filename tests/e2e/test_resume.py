@@ -17,6 +17,7 @@ import torch
 
 from heedful.cli import main
 from heedful.runs import pretrain
+from heedful.runs.info import describe
 from heedful.runs.options import read_recipe
 
 BEGIN = """
@@ -285,6 +286,10 @@ def test_a_loss_that_is_no_number_ends_with_the_step_and_the_last_good_checkpoin
     )
     assert len(said.splitlines()) == 1
     assert good.is_dir()
+    told = dict(describe(home / "diverged"))
+    assert told["run"] == f"diverged, last checkpoint {good.name}"
+    assert told["why"] == said.removeprefix("heedful: ").strip()
+    assert "go on with" not in told
 
 
 def test_a_rate_that_is_far_too_high_never_saves_what_is_no_number(home: Path, capsys: pytest.CaptureFixture):

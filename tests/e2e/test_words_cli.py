@@ -152,9 +152,41 @@ def test_mistakes_end_in_one_line(shell: "Shell", text: Path, vectors: Path, ber
     assert "'king' is not in 'he got bit'; its words are: he, got, bit" in shell.fails(*asked, "king")
     assert "can't be drawn" in shell.fails(*asked, "he", "--picture", tmp_path / "he.gif")
     assert "no such folder" in shell.fails("contrast", tmp_path / "gone", "he", "he", "--word", "he")
-    assert "Expected 2 values" in shell.fails("contrast", bert, "he", "--word", "he")
+    for texts in (("he",), ("he", "he is", "he got"), ()):
+        said = shell.fails("contrast", bert, *texts, "--word", "he")
+        assert f"contrast takes two sentences, each in quotes, and got {len(texts)}" in said
+    for steps in (("--steps", "30"), ("--steps=30",)):
+        assert "say how often to read the text with --epochs" in shell.fails(
+            "train-vectors", text, "--out", out, *steps
+        )
+    assert "is 2 words, and a vector is of one" in shell.fails("nearest", vectors, "old king")
+    assert "king - king leaves nothing to look near" in shell.fails("nearest", vectors, "king", "--minus", "king")
 
 
-def test_a_model_without_the_head_is_refused(shell: "Shell", encoder: Path):
-    said = shell.fails("contrast", encoder, "the river", "a river", "--word", "river")
-    assert "it has no masked-word head; pretrain one with `heedful pretrain`" in said
+def test_vectors_are_no_model_and_it_is_said_what_they_are_good_for(shell: "Shell", vectors: Path, tmp_path: Path):
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "vectors.txt").write_bytes(vectors.read_bytes())
+    (made / "heedful.toml").write_text("[vectors]\n", encoding="utf-8")
+    image = shell.file("image.png", "")
+    for asked in (
+        ("see", made, image),
+        ("evaluate", made, vectors),
+        ("export", made),
+        ("fill", made, "he is [MASK]"),
+        ("predict", made, vectors),
+        ("embed", made, vectors, "--out", tmp_path / "x.npy"),
+        ("translate", made, vectors),
+        ("contrast", made, "he is", "he got", "--word", "he"),
+        ("serve", made),
+    ):
+        said = shell.fails(*asked)
+        assert f"{made} holds word vectors, not a model; ask them with `heedful nearest {made} WORD`" in said, asked
+        assert f"--vectors {made}`" in said
+
+
+def test_a_model_without_the_head_is_contrasted_too(shell: "Shell", encoder: Path):
+    said = shell.goes_on("contrast", encoder, "the river", "a river", "--word", "river")
+    assert "like itself in the other sentence" in said
+    assert "in its place " not in said
+    assert said.endswith("can't say what fits in the word's place; --corpus TEXT finds what is like it there\n")

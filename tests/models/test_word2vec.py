@@ -1,5 +1,7 @@
 """Shapes: as in the module."""
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,10 +9,8 @@ from torch import Tensor
 from heedful.models import word2vec
 from heedful.models.word2vec import (
     Blocks,
-    Calm,
     SkipGram,
     blocks,
-    calm,
     initialise,
     learn,
     loss,
@@ -81,7 +81,8 @@ def test_the_loss_is_that_of_all_pairs():
     torch.testing.assert_close(loss(scores, made), torch.stack([expected, torch.tensor(float(pairs))]))
 
 
-def test_an_update_is_a_step_down_the_gradient():
+def test_an_update_is_a_step_down_the_gradient(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(word2vec, "STEADY", 1e9)
     rates = torch.tensor([0.1, 0.07, 0.03])
     made, given = text(rates)
     model, twin = tables(), tables()
@@ -97,25 +98,54 @@ def test_an_update_is_a_step_down_the_gradient():
     assert not torch.equal(model.read, tables().read)
 
 
-def test_rows_that_come_too_often_learn_less():
-    shares, noise = torch.tensor([0.5, 0.02, 0.0]), torch.tensor([0.25, 0.7, 0.05])
-    # pairs times the rate: 64 words · (3 + 1) · 0.125 = 32; for each, of reading 1 + 5 times as many
-    found = calm(shares, noise, words=64, window=3, negatives=5, rate=0.125)
-    assert found is not None
-    assert found.read.tolist() == pytest.approx([4 / (32 * 6 * 0.5), 1.0, 1.0])
-    assert found.predicted.tolist() == pytest.approx([4 / (32 * 1.75), 4 / (32 * 3.52), 4 / (32 * 0.25)])
-    assert calm(shares / 50, noise / 50, words=64, window=3, negatives=5, rate=0.125) is None
+def test_a_row_that_comes_too_often_goes_a_share_of_the_way(monkeypatch: pytest.MonkeyPatch):
+    rates = torch.full((3,), 0.2)
+    made, given = text(rates)
+    asked, seen = torch.zeros(VOCABULARY), torch.zeros(VOCABULARY)  # pairs of each row, counted one by one
+    ids, sentences, reach = (given[name].tolist() for name in ("ids", "sentences", "reach"))
+    for centre, context in itertools.product(range(len(ids)), repeat=2):
+        if 0 < abs(centre - context) <= reach[centre] and sentences[centre] == sentences[context]:
+            asked[ids[centre]] += 0.2
+            for drawn in made.scored[centre // LENGTH, LENGTH:].tolist():
+                asked[drawn] += 0.2 * NEGATIVES / DRAWS
+            seen[ids[context]] += 0.2 * (1 + NEGATIVES)
+    before, model, twin = tables(), tables(), tables()
+    monkeypatch.setattr(word2vec, "STEADY", 1e9)
+    update(twin, text(rates)[0])
+    bound = float(seen.median())
+    monkeypatch.setattr(word2vec, "STEADY", bound)
+    update(model, text(rates)[0])
+    for name, pairs in (("read", seen), ("predicted", asked)):
+        share = (bound / pairs).clamp(max=1.0)[:, None]
+        whole = getattr(twin, name) - getattr(before, name)
+        torch.testing.assert_close(getattr(model, name) - getattr(before, name), whole * share)
+    assert (seen > bound).any()
+    assert (seen < bound).any()
 
 
-def test_a_calm_update_goes_a_share_of_the_way():
-    made, _ = text(torch.full((3,), 0.2))
-    model, twin, before = tables(), tables(), tables()
-    share = Calm(torch.linspace(0.1, 1.0, VOCABULARY), torch.linspace(1.0, 0.1, VOCABULARY))
-    update(model, made, share)
-    update(twin, made)
-    whole = twin.read - before.read, twin.predicted - before.predicted
-    torch.testing.assert_close(model.read - before.read, whole[0] * share.read[:, None])
-    torch.testing.assert_close(model.predicted - before.predicted, whole[1] * share.predicted[:, None])
+def test_one_pair_over_and_over_goes_no_further_than_a_few():
+    """One word alone, 7 x 3 blocks of it: of 87 pairs, all but the first few would have nothing left to teach."""
+    ids = torch.zeros(21, dtype=torch.long)
+    made = blocks(
+        ids,
+        ids.int(),
+        torch.full_like(ids, 2).short(),
+        window=2,
+        negatives=1,
+        noise=torch.tensor([0.0, 1.0]),
+        uniform=torch.full((3, DRAWS), 0.5),
+        rates=torch.full((3,), 0.5),
+    )
+    model = SkipGram(2, 1)
+    model.predicted.fill_(1.0)
+    update(model, made)
+    # 2 for each of 21 words to either side, less 6 at the ends: 78 pairs at 0.5, each with 1 of noise: 78. Half of
+    # the way for each pair, since scores were 0, and back for the noise, which is as much: so the word stays.
+    assert model.read[0].item() == pytest.approx(0.0, abs=1e-6)
+    model.predicted[1] = 0.0
+    update(model, made)
+    # 78 · 0.5 · 0.5 = 19.5 in full, of which 2 / 78 is 0.5
+    assert model.read[0].item() == pytest.approx(0.5, abs=1e-5)
 
 
 def test_learning_is_one_update_after_the_other():
@@ -136,13 +166,14 @@ def test_both_ways_to_subtract_rows_agree():
     generator = torch.Generator().manual_seed(2)
     rows = torch.tensor([3, 5, 3, 3, 11, 5])
     change = torch.randn(6, DIM, generator=generator)
+    full = torch.tensor([0.25, 0.35, 0.55, 1.7, 0.15, 0.45])  # of row 3: 2.5, which is too much
     one, other = tables().read.data, tables().read.data
-    word2vec._subtract(one, rows, one[rows], change)
-    subtract_by_product(other, rows, other[rows], change)
+    word2vec._subtract(one, rows, one[rows], change, full)
+    subtract_by_product(other, rows, other[rows], change, full)
     torch.testing.assert_close(one, other)
     expected = tables().read.data
     for row, by in zip(rows.tolist(), change, strict=True):
-        expected[row] -= by
+        expected[row] -= by * (0.4 if row == 3 else 1.0)
     torch.testing.assert_close(one, expected)
 
 
@@ -169,7 +200,7 @@ def test_words_that_keep_the_same_company_grow_alike():
         negatives=5,
         noise=torch.arange(1, 13) / 12,
         uniform=torch.rand(count, 17, generator=generator),
-        rates=torch.linspace(0.05, 0.0, count),
+        rates=torch.linspace(0.03, 0.0, count),
     )
     model = SkipGram(12, DIM)
     initialise(model, generator)

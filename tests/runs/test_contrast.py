@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
@@ -14,6 +16,7 @@ from heedful.formats.word2vec import WordVectors
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.predict import load_predictor
 from heedful.predict.predictor import Predictor
+from heedful.runs import pictures
 from heedful.runs.contrast import contrast, draw, table, told
 
 WORDS = ("he", "sat", "by", "the", "bank", "river", "money", "was", "at", "fer", "##ry", "##man", "7", ".")
@@ -193,6 +196,40 @@ def test_what_can_not_be_compared_is_refused(
     assert complaint in str(error.value)
 
 
-def test_a_model_without_the_head_is_refused(tmp_path: Path):
-    with pytest.raises(UserError, match="it has no masked-word head; pretrain one"):
-        contrast(load_predictor(folder(tmp_path / "bare", mlm=False), "cpu"), (ONE, OTHER), "bank")
+def test_a_model_without_the_head_tells_all_but_what_fits(tmp_path: Path, predictor: Predictor):
+    text = tmp_path / "text.txt"
+    text.write_text(f"{OTHER.replace('bank', 'money')}\n", encoding="utf-8")
+    bare = load_predictor(folder(tmp_path / "bare", mlm=False), "cpu")
+    found = contrast(bare, (ONE, OTHER), "bank", corpus=[str(text)])
+    assert len(found.similarities) == len(found.others) == 4
+    assert found.similarity < 0.99
+    assert [(sense.instead, sense.read_as) for sense in found.senses] == [(None, None)] * 2
+    assert all(sense.like for sense in found.senses)
+    lines = list(told(found))
+    assert lines[-1] == "the model has no masked-word head, so it can't say what fits in the word's place"
+    assert not any("in its place " in line or "read as" in line for line in lines[:-1])
+    made = json.loads(json.dumps(table(found)))["contextual"]["sentences"]
+    assert [one["in_its_place"] for one in made] == [one["read_as"] for one in made] == [None, None]
+    assert contrast(predictor, (ONE, OTHER), "bank").lacks is None
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_model_without_the_head_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool):
+    text = tmp_path / "text.txt"
+    text.write_text("he sat by the money\n", encoding="utf-8")
+    bare = load_predictor(folder(tmp_path / "bare", mlm=False), "cpu")
+    drawn: list[Figure] = []
+    monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
+    draw(contrast(bare, (ONE, OTHER), "bank", corpus=[str(text)] if given else []), tmp_path / "bank.png")
+    (figure,) = drawn
+    assert figure.get_supxlabel().startswith("the model has no masked-word head")
+    assert [axis.get_xlabel() for axis in figure.axes] == ["layer", "cosine", *(["cosine"] * 2 if given else [])]
+    plt.close(figure)
+
+
+def test_every_layer_has_a_line(predictor: Predictor):
+    found = contrast(predictor, (ONE, OTHER), "bank")
+    lines = [line.split() for line in told(found) if "different words " in line and line.startswith("  ")]
+    assert [" ".join(line[:-4]) for line in lines] == ["input", "layer 1", "layer 2", "layer 3"]
+    assert [line[-4] for line in lines] == [f"{value:.3f}," for value in found.similarities]
+    assert [line[-1] for line in lines] == [f"{value:.3f}" for value in found.others]

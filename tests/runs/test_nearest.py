@@ -35,8 +35,12 @@ def test_a_word_is_found_in_lower_case():
     ("word", "complaint"),
     [
         ("quen", r"'quen' is not among the 5 words; did you mean queen\?"),
-        ("xylophone", "'xylophone' is not among the 5 words; it was too rare"),
-        ("", "'' is not among the 5 words"),
+        ("xylophone", "'xylophone' is not among the 5 words; it is too rare .* smaller --min-count of train-vectors"),
+        ("kingfishers", r"'kingfishers' is not among the 5 words; did you mean king\?"),
+        ("__man__", r"'__man__' is not among the 5 words; did you mean man\?"),
+        ("", "'' is no word; give one"),
+        (" ", "' ' is no word; give one"),
+        ("old  king", "'old  king' is 2 words, and a vector is of one; give them one by one: old king"),
     ],
 )
 def test_a_word_that_is_not_there_is_named_with_near_spellings(word: str, complaint: str):
@@ -44,6 +48,25 @@ def test_a_word_that_is_not_there_is_named_with_near_spellings(word: str, compla
         nearest(VECTORS, [word])
     with pytest.raises(UserError, match=complaint):
         nearest(VECTORS, ["king"], plus=[word])
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        (
+            {"words": ["king"], "minus": ["king"]},
+            "king - king leaves nothing to look near; take away or add other words",
+        ),
+        (
+            {"words": ["queen"], "minus": ["king", "queen"], "plus": ["king"]},
+            r"queen - king - queen \+ king leaves nothing to look near",
+        ),
+        ({"words": ["nothing"]}, "the vector of 'nothing' is all zeros, so nothing is near it; choose another word"),
+    ],
+)
+def test_words_that_cancel_out_are_refused(asked: dict, complaint: str):
+    with pytest.raises(UserError, match=complaint):
+        nearest(VECTORS, **asked)
 
 
 def test_no_neighbours_can_not_be_asked_for():

@@ -2,6 +2,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from pydoc_data.topics import topics
 from random import Random
 
 import numpy as np
@@ -15,10 +16,11 @@ from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
 from heedful.runs import shards as shards_run
 from heedful.runs import word_vectors
+from heedful.runs.info import describe
 from heedful.runs.nearest import nearest
 from heedful.runs.options import TextPart
 from heedful.runs.word_options import WordOptions, WordRecipe, WordRunPart, WordTextPart, WordVectorsPart, read_recipe
-from heedful.train import checkpoint
+from heedful.train import checkpoint, log
 
 WATER, STONE = "river ferry heron harbour tide", "mill wall quarry tower bridge"
 
@@ -208,12 +210,60 @@ def test_a_budget_ends_a_run(text: Path, options: Callable[..., WordOptions]):
     assert read_toml(given.out / "heedful.toml")["run"]["budget"] == "1s"
 
 
-def test_a_rate_that_is_too_high_is_told(
-    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lr", [1e30, 3.0])
+def test_a_run_that_diverges_saves_nothing_and_says_what_to_do(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch, lr: float
 ):
     monkeypatch.setattr("heedful.models.word2vec.STEADY", 1e35)
-    with pytest.raises(UserError, match=r"the loss became .* at step \d+; try a lower --lr \(now 1e\+30\)"):
-        word_vectors.train_vectors(options(text, lr=1e30))
+    given = options(text, lr=lr)
+    way_on = r"the loss became .* at step \d+.*; try a lower --lr \(now .*\), in a new --out$"
+    with pytest.raises(UserError, match=way_on) as error:
+        word_vectors.train_vectors(given)
+    assert ("of vectors that know nothing it is 4.159" in str(error.value)) == (lr == 3.0)  # 6 ln 2
+    assert not (given.out / "vectors.txt").exists()
+    told = dict(describe(given.out))
+    assert told["run"] == "diverged, no checkpoint yet"
+    assert told["why"] == str(error.value)
+    assert "go on with" not in told
+
+
+def test_vectors_that_are_no_numbers_are_not_saved(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(word_vectors.Run, "_learn", lambda self, model, progress: model.read.fill_(float("inf")))
+    with pytest.raises(UserError, match="the vectors are no numbers any more; try a lower --lr"):
+        word_vectors.train_vectors(options(text))
+    assert not (options(text).out / "vectors.txt").exists()
+
+
+def test_a_run_that_diverged_can_still_be_tried_again(
+    text: Path, options: Callable[..., WordOptions], monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("heedful.models.word2vec.STEADY", 1e35)
+        with pytest.raises(UserError, match="the loss became"):
+            word_vectors.train_vectors(options(text, lr=3.0))
+    given = options(text, lr=3.0, resume=True)
+    word_vectors.train_vectors(given)
+    assert sorted(path.name for path in given.out.iterdir()) == ["heedful.toml", "metrics.jsonl", "vectors.txt"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_text_with_rules_and_tables_in_it_is_learnt(tmp_path: Path, seed: int):
+    """Python's own topics: in a grammar or a table the same sign comes far more often than in the text as a whole."""
+    corpus = tmp_path / "topics.txt"
+    corpus.write_text("\n".join(topics.values()) + "\n", encoding="utf-8")
+    recipe = WordRecipe(corpus=(str(corpus),), run=WordRunPart(device="cpu", seed=seed))
+    word_vectors.train_vectors(WordOptions(settings=recipe, out=tmp_path / "out", cache=tmp_path / "cache"))
+    losses = [report["loss"] for report in log.read(tmp_path / "out")]
+    assert max(losses) < 4.16  # that of vectors that know nothing
+    assert losses[-1] < 2.6
+    found = word2vec.load(tmp_path / "out")
+    lengths = np.linalg.norm(found.matrix, axis=1)
+    assert 0.8 < lengths.mean() < 2.0
+    assert lengths.max() < 6.0
+    for word, kin in (("left", "right"), ("true", "false"), ("except", "finally"), ("keys", "values")):
+        assert kin in [near.word for near in nearest(found, [word], count=3)[0]]
 
 
 def test_folders_that_are_taken_are_left_alone(text: Path, options: Callable[..., WordOptions]):

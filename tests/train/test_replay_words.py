@@ -12,6 +12,7 @@ def text(recordings: int, device: str) -> Blocks:
     generator = torch.Generator().manual_seed(0)
     count = recordings * RECORDED
     ids = torch.randint(VOCABULARY, (count * BLOCK,), generator=generator)
+    ids[307:407] = 7  # a burst, in which a row is held back
     made = blocks(
         ids,
         (torch.arange(len(ids)) // 17).int(),

@@ -195,6 +195,10 @@ def vectors_options(arguments: list[str]) -> Any:
     from heedful.runs.options import without
     from heedful.runs.word_options import RIVALS, WordOptions, WordRecipe, read_recipe
 
+    if any(argument.partition("=")[0] == "--steps" for argument in arguments):
+        raise UserError(
+            "train-vectors counts no --steps; say how often to read the text with --epochs, or how long with --budget"
+        )
     base = _base(arguments, WordRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
     base = without(base, _put_aside(arguments, RIVALS))
     return parse(WordOptions, "train-vectors", arguments, default=WordOptions(settings=base, out=MISSING))

@@ -8,6 +8,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional
 from heedful.commands.output import say
+from heedful.errors import UserError
 
 Flag = Annotated[bool, FlagCreatePairsOff]
 
@@ -52,7 +53,7 @@ def nearest(
 
 def contrast(
     model: Annotated[Positional[Path], arg(metavar="MODEL")],
-    text: Annotated[Positional[tuple[str, str]], arg(metavar="TEXT TEXT")],
+    text: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT TEXT")],
     word: Annotated[str, arg(metavar="WORD")],
     vectors: Annotated[Path | None, optional(metavar="FOLDER|FILE")] = None,
     corpus: Annotated[tuple[str, ...], optional(metavar="CORPUS…")] = (),
@@ -65,7 +66,7 @@ def contrast(
     """Compare what a context-free vector and a model see in a word that stands in two sentences.
 
     Args:
-        model: A model folder that fills blanks.
+        model: A model folder: an encoder; one that fills blanks also says what would fit in the word's place.
         text: Two sentences that have the word in them.
         word: The word.
         vectors: Word vectors, of `heedful train-vectors` or in word2vec's format (by default the model's own table
@@ -81,13 +82,15 @@ def contrast(
     from heedful.predict import load_predictor
     from heedful.runs import contrast as run
 
+    if len(text) != 2:
+        raise UserError(f'contrast takes two sentences, each in quotes, and got {len(text)}: "one" "the other"')
     if picture is not None:
         from heedful.runs.pictures import check_format
 
         check_format(picture)  # said now, and not after all the work
     found = run.contrast(
         load_predictor(model, device, precision="fp32"),
-        text,
+        (text[0], text[1]),
         word,
         vectors=None if vectors is None else load(vectors),
         corpus=corpus,

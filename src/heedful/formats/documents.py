@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.durable import write_file
 from heedful.errors import UserError
+from heedful.formats import word2vec
 
 
 def read_document(folder: Path) -> dict[str, Any]:
@@ -20,6 +21,11 @@ def read_document(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
+    if not path.is_file() and (folder / word2vec.FILE).is_file():
+        raise UserError(
+            f"{folder} holds word vectors, not a model; ask them with `heedful nearest {folder} WORD`, "
+            f"or set them beside a model with `heedful contrast MODEL TEXT TEXT --word WORD --vectors {folder}`"
+        )
     if not path.is_file() and (folder / "heedful.toml").is_file():
         raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
     if not path.is_file():

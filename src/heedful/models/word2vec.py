@@ -26,8 +26,9 @@ TOGETHER = {"cpu": 4, "cuda": 8}
 have taught the tables."""
 TELLING = 8
 """One in so many updates tells its loss, which takes time."""
-STEADY = 4.0
-"""Pairs of a row in one update times the rate, up to which it learns in full."""
+STEADY = 2.0
+"""Pairs of a row in one update times the rate, up to which it learns in full. Ordinary words stay far below; a rule
+of a hundred dashes does not."""
 
 
 class SkipGram(nn.Module):
@@ -50,6 +51,10 @@ class Blocks(NamedTuple):
     """(B, T, C) the learning rate where two words are a pair, else 0."""
     noise: Tensor
     """(B, 1, C) how much each draw of noise counts with a word: by the pairs that it is in."""
+    seen: Tensor
+    """(B, C) pairs that change a word as it is read, those with noise too, times the rate: as shares of STEADY."""
+    asked: Tensor
+    """(B, R) the same for a word as it is predicted."""
 
     @property
     def size(self) -> int:
@@ -59,30 +64,6 @@ class Blocks(NamedTuple):
     def part(self, first: int, last: int) -> "Blocks":
         """Some of the blocks."""
         return Blocks(*(tensor[first:last] for tensor in self))
-
-
-class Calm(NamedTuple):
-    """Shares of the rate for the rows of both tables, below 1 where a row comes so often that it would overshoot."""
-
-    read: Tensor
-    """(V,)"""
-    predicted: Tensor
-    """(V,)"""
-
-
-def calm(shares: Tensor, noise: Tensor, *, words: int, window: int, negatives: int, rate: float) -> Calm | None:
-    """What keeps updates of so many words steady; None where all are, as in most text with frequent words thinned.
-
-    Of each word (V,), `shares` is its share of the text that is left, and `noise` its chance to be drawn. All pairs
-    of a row add up before the next look at it; if they are too many, that leads beyond what they aim at, and further
-    beyond with every update. So a row learns slower by as much as its pairs are more than STEADY.
-    """
-    pairs = words * (window + 1) * rate  # a window reaches (window + 1) / 2 words to either side on average
-    found = Calm(
-        (STEADY / (pairs * (1 + negatives) * shares)).clamp_(max=1.0),
-        (STEADY / (pairs * (shares + negatives * noise))).clamp_(max=1.0),
-    )
-    return found if min(float(found.read.min()), float(found.predicted.min())) < 1.0 else None
 
 
 def initialise(model: SkipGram, generator: torch.Generator) -> None:
@@ -124,11 +105,16 @@ def blocks(
     pairs = (near & (home[:, None] == sentences) & (there[:, None] > 0)) * rates[:, None, None]
     drawn = torch.searchsorted(noise, uniform).clamp_(max=len(noise) - 1)  # (B, M)
     scored = torch.cat([centres[..., 0], drawn], 1)
-    return Blocks(read, scored, pairs, pairs.sum(1, keepdim=True) * (negatives / draws))
+    by_word = pairs.sum(1)  # (B, C)
+    strange = by_word * (negatives / draws)
+    asked = torch.cat([pairs.sum(2), strange.sum(1, keepdim=True).expand(-1, draws)], 1)
+    return Blocks(read, scored, pairs, strange[:, None], by_word * ((1 + negatives) / STEADY), asked / STEADY)
 
 
-def update(model: SkipGram, batch: Blocks, calm: Calm | None = None) -> Tensor:
-    """Take one step down the gradient of the blocks' loss; the scores before it, (B, R, C)."""
+def update(model: SkipGram, batch: Blocks) -> Tensor:
+    """Take one step down the gradient of the blocks' loss, with rows that come too often held back; the scores before
+    it, (B, R, C).
+    """
     dim, words = model.read.shape[1], batch.pairs.shape[1]
     x = model.read[batch.read]  # (B, C, D)
     y = model.predicted[batch.scored]  # (B, R, D)
@@ -137,11 +123,11 @@ def update(model: SkipGram, batch: Blocks, calm: Calm | None = None) -> Tensor:
     push[:, :words].sub_(1.0).mul_(batch.pairs)
     push[:, words:].mul_(batch.noise)
     from_predicted, from_read = torch.bmm(push, x), torch.bmm(push.transpose(1, 2), y)
-    if calm is not None:
-        from_predicted *= calm.predicted[batch.scored][..., None]
-        from_read *= calm.read[batch.read][..., None]
-    _subtract(model.predicted, batch.scored.flatten(), y.view(-1, dim), from_predicted.view(-1, dim))
-    _subtract(model.read, batch.read.flatten(), x.view(-1, dim), from_read.view(-1, dim))
+    for table, rows, old, change, full in (
+        (model.predicted, batch.scored, y, from_predicted, batch.asked),
+        (model.read, batch.read, x, from_read, batch.seen),
+    ):
+        _subtract(table, rows.flatten(), old.view(-1, dim), change.view(-1, dim), full.flatten())
     return scores
 
 
@@ -153,32 +139,37 @@ def loss(scores: Tensor, batch: Blocks) -> Tensor:
     return torch.stack([-context.sum() - strange.sum(), batch.pairs.sum()])
 
 
-def learn(model: SkipGram, text: Blocks, updates: int, calm: Calm | None = None) -> Tensor:
+def learn(model: SkipGram, text: Blocks, updates: int) -> Tensor:
     """Update so many times, each time for the next few blocks; `loss` of some of the updates."""
     size = text.size // updates
     told = torch.zeros(2, device=text.read.device)
     for number in range(updates):
         part = text.part(number * size, (number + 1) * size)
-        scores = update(model, part, calm)
+        scores = update(model, part)
         if number % TELLING == 0:
             told += loss(scores, part)
     return told
 
 
-def _subtract(table: Tensor, rows: Tensor, old: Tensor, change: Tensor) -> None:
+def _subtract(table: Tensor, rows: Tensor, old: Tensor, change: Tensor, full: Tensor) -> None:
     """Take (N, D) changes from the rows (N,) of a table, in which `old` stands; a row that comes twice loses both.
 
-    Always in the same order, on either device.
+    All of a row's changes add up before the next look at it. If they come of too many pairs, that leads beyond what
+    they aim at, and further beyond with every update. So `full` (N,) says what each adds to a row, which goes a share
+    of the way when that is more than 1 in all. Always in the same order, on either device.
     """
     if table.device.type == "cpu":
-        table.scatter_add_(0, rows[:, None].expand_as(change), change.neg())
+        total = table.new_empty(len(table)).index_fill_(0, rows, 0.0)  # the rest of it is never looked at
+        over = total.index_add_(0, rows, full).index_select(0, rows).clamp_(min=1.0)
+        table.scatter_add_(0, rows[:, None].expand_as(change), change / over.neg_()[:, None])
     else:
-        subtract_by_product(table, rows, old, change)
+        subtract_by_product(table, rows, old, change, full)
 
 
-def subtract_by_product(table: Tensor, rows: Tensor, old: Tensor, change: Tensor) -> None:
+def subtract_by_product(table: Tensor, rows: Tensor, old: Tensor, change: Tensor, full: Tensor) -> None:
     """The same as a GPU does it: add up what falls on the same row by a matrix product, and write the result as often
     as the row comes. Quicker than sorting, and, unlike with atomic additions, the same every time.
     """
     same = (rows[:, None] == rows).to(change.dtype)  # (N, N)
-    table.index_copy_(0, rows, torch.addmm(old, same, change, alpha=-1.0))
+    over = (same @ full).clamp_(min=1.0)
+    table.index_copy_(0, rows, torch.addmm(old, same, change / over[:, None], alpha=-1.0))

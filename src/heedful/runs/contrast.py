@@ -24,6 +24,7 @@ from heedful.errors import UserError
 from heedful.formats.word2vec import WordVectors
 from heedful.models.bert import Bert, BertForPretraining
 from heedful.predict.blanks import Candidate
+from heedful.predict.engine import TorchEngine
 from heedful.predict.predictor import Predictor
 from heedful.predict.word_states import Read, is_word, pieces_of, places_of, plain, word_states, words_of
 from heedful.runs.nearest import Near, nearest, ranked, unit_rows
@@ -32,6 +33,7 @@ SENTENCES = 2000
 """Of a corpus: what is read to compare with."""
 TOGETHER = 64
 """Sentences that go through the model at once."""
+HEADLESS = "the model has no masked-word head, so it can't say what fits in the word's place"
 
 
 class Sense(NamedTuple):
@@ -40,9 +42,9 @@ class Sense(NamedTuple):
     sentence: str
     times: int
     """How often the word stands there; the first counts."""
-    instead: list[Candidate]
-    """What the model would put in its place."""
-    read_as: list[Candidate]
+    instead: list[Candidate] | None
+    """What the model would put in its place; None from one that fills no blanks, as below."""
+    read_as: list[Candidate] | None
     """What the model reads out of the word's own last state, other than the word."""
     like: list[Near] | None
     """Words of the corpus whose states are nearest."""
@@ -63,6 +65,8 @@ class Contrast(NamedTuple):
     others: list[float]
     """(L + 1) the mean of that for two different words of the sentences."""
     senses: tuple[Sense, Sense]
+    lacks: str | None = None
+    """What the model can't tell, and why."""
 
     @property
     def similarity(self) -> float:
@@ -81,39 +85,36 @@ def contrast(
     count: int = 5,
 ) -> Contrast:
     """Look at a word in two sentences from both sides."""
-    model, tokenizer = predictor.words, predictor.tokenizer
-    if model is None:
-        raise UserError(
-            f"{predictor.origin} can't tell words by their context: it has no masked-word head; "
-            "pretrain one with `heedful pretrain`"
-        )
+    if not isinstance(predictor.engine, TorchEngine):
+        raise UserError(f"{predictor.origin} does not show its states; name the folder that it was exported from")
+    bert, model, tokenizer = predictor.engine.encoder, predictor.words, predictor.tokenizer
     if count < 1:
         raise UserError(f"count {count} must be at least 1")
-    layers = model.config.layers
+    layers = bert.config.layers
     if layer is not None and not 0 <= layer <= layers:
         raise UserError(f"layer {layer} is not there; the model has {layers}, and 0 is what goes into the first")
     chosen = layers if layer is None else layer
     pieces = pieces_of(tokenizer, word)
-    read = [words_of(tokenizer, sentence, model.config.max_length) for sentence in sentences]
+    read = [words_of(tokenizer, sentence, bert.config.max_length) for sentence in sentences]
     places = [places_of(one, word, sentence) for one, sentence in zip(read, sentences, strict=True)]
     if vectors is None:
-        alone = own_nearest(model.bert, tokenizer, pieces, count)
+        alone = own_nearest(bert, tokenizer, pieces, count)
     else:
         alone = nearest(vectors, [word], count=count)[0]  # first: the word may be unknown there
-    states = [word_states(model.bert, [one]) for one in read]  # each (L + 1, W, D)
+    states = [word_states(bert, [one]) for one in read]  # each (L + 1, W, D)
     own = [found[:, there[0]] for found, there in zip(states, places, strict=True)]  # each (L + 1, D)
     alike = F.cosine_similarity(own[0], own[1], dim=-1)
     like: list[list[Near] | None] = [None, None]
     if corpus:
         given = sources.documents(sources.expand(corpus), sources.TextOptions())
         text = itertools.chain.from_iterable(given)
-        like = [*_like(model, tokenizer, text, torch.stack([one[chosen] for one in own]), chosen, word, count)]
+        like = [*_like(bert, tokenizer, text, torch.stack([one[chosen] for one in own]), chosen, word, count)]
     senses = [
         Sense(
             sentence,
             len(there),
-            instead(model, tokenizer, one, one.spans[there[0]], word, count),
-            _top(model, tokenizer, state[-1], word, count),
+            None if model is None else instead(model, tokenizer, one, one.spans[there[0]], word, count),
+            None if model is None else _top(model, tokenizer, state[-1], word, count),
             near,
         )
         for sentence, one, there, state, near in zip(sentences, read, places, own, like, strict=True)
@@ -127,6 +128,11 @@ def contrast(
         _rounded(alike),
         _rounded(_others(states, [one.words for one in read])),
         (senses[0], senses[1]),
+        None
+        if model is not None
+        else HEADLESS
+        if corpus
+        else f"{HEADLESS}; --corpus TEXT finds what is like it there",
     )
 
 
@@ -142,13 +148,19 @@ def told(found: Contrast) -> Iterator[str]:
         f"in context (layer {found.layer} of {layers}): {found.similarity:.3f} like itself in the other sentence; "
         f"two different words of these sentences are {found.others[found.layer]:.3f}"
     )
+    for number, (itself, other) in enumerate(zip(found.similarities, found.others, strict=True)):
+        name = f"layer {number}" if number else "input"
+        yield f"  {name:<14} {itself:6.3f}, different words {other:6.3f}"
     for sense in found.senses:
         more = f"  ({found.word} stands there {sense.times} times; the first counts)" if sense.times > 1 else ""
         yield f"  {sense.sentence}{more}"
-        yield f"    in its place {_list(sense.instead)}"
-        yield f"    read as      {_list(sense.read_as)}"
+        if sense.instead is not None and sense.read_as is not None:
+            yield f"    in its place {_list(sense.instead)}"
+            yield f"    read as      {_list(sense.read_as)}"
         if sense.like is not None:
             yield f"    in the text  {_list(sense.like)}"
+    if found.lacks is not None:
+        yield found.lacks
 
 
 def table(found: Contrast) -> dict[str, Any]:
@@ -170,9 +182,9 @@ def table(found: Contrast) -> dict[str, Any]:
                 {
                     "text": sense.sentence,
                     "times": sense.times,
-                    "in_its_place": [one._asdict() for one in sense.instead],
-                    "read_as": [one._asdict() for one in sense.read_as],
-                    "in_the_text": None if sense.like is None else [one._asdict() for one in sense.like],
+                    "in_its_place": _plain(sense.instead),
+                    "read_as": _plain(sense.read_as),
+                    "in_the_text": _plain(sense.like),
                 }
                 for sense in found.senses
             ],
@@ -184,12 +196,20 @@ def draw(found: Contrast, path: Path) -> None:
     """Draw it: how alike the word is to itself, layer by layer, and its nearest words."""
     from heedful.runs import pictures  # and with it what draws, for those who ask for it
 
-    columns = [(f"without context: {found.word}", [(near.word, near.similarity) for near in found.nearest])]
-    columns += [
-        (f"in its place: “{sense.sentence}”", [(one.token, one.probability) for one in sense.instead])
-        for sense in found.senses
-    ]
-    pictures.contrast(found.word, found.similarities, found.others, found.layer, columns, path)
+    alone = [(near.word, near.similarity) for near in found.nearest]
+    columns = [pictures.Column(f"without context: {found.word}", "cosine", alone)]
+    for sense in found.senses:
+        if sense.instead is not None:
+            fitting = [(one.token, one.probability) for one in sense.instead]
+            columns.append(pictures.Column(f"in its place: “{sense.sentence}”", "probability", fitting))
+        elif sense.like is not None:
+            near = [(one.word, one.similarity) for one in sense.like]
+            columns.append(pictures.Column(f"in the text, like: “{sense.sentence}”", "cosine", near))
+    pictures.contrast(found.word, found.similarities, found.others, found.layer, columns, path, found.lacks)
+
+
+def _plain(found: Sequence[Near] | Sequence[Candidate] | None) -> list[dict[str, Any]] | None:
+    return None if found is None else [one._asdict() for one in found]
 
 
 def _list(found: Sequence[Near] | Sequence[Candidate]) -> str:
@@ -254,7 +274,7 @@ def _rounded(numbers: Tensor) -> list[float]:
 
 
 def _like(
-    model: BertForPretraining,
+    bert: Bert,
     tokenizer: Tokenizer,
     sentences: Iterable[str],
     states: Tensor,
@@ -264,11 +284,11 @@ def _like(
 ) -> list[list[Near]]:
     """For each state (2, D) of a layer, the words of some sentences whose states are nearest, each word once."""
     read = (words_of(tokenizer, sentence) for sentence in itertools.islice(sentences, SENTENCES))
-    usable = (one for one in read if len(one.ids) <= model.config.max_length)
+    usable = (one for one in read if len(one.ids) <= bert.config.max_length)
     best: list[dict[str, float]] = [{} for _ in states]
     while some := list(itertools.islice(usable, TOGETHER)):
         words = [other for one in some for other in one.words]
-        found = F.normalize(word_states(model.bert, some)[layer], dim=-1)  # (W, D)
+        found = F.normalize(word_states(bert, some)[layer], dim=-1)  # (W, D)
         for known, row in zip(best, (F.normalize(states, dim=-1) @ found.T).tolist(), strict=True):
             for other, similarity in zip(words, row, strict=True):
                 if is_word(other) and other != plain(word):

@@ -17,6 +17,8 @@ from heedful.runs.options import RUN_FILE
 
 RESULT_FILE = "evaluation.json"
 """How good the model of a run is, that was evaluated while it trained."""
+DIVERGED_FILE = "diverged.txt"
+"""Why a run came to nothing, where it did: to resume it would end the same way."""
 FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
 """What a resumed run may be told anew without becoming another run."""
 
@@ -70,6 +72,13 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
             "leave it out to resume, or start a new run in another --out"
         )
     sweep(out)
+    (out / DIVERGED_FILE).unlink(missing_ok=True)  # it is tried again
+
+
+def note_diverged(out: Path, line: str) -> None:
+    """Note in the folder of a run why it came to nothing, for those who ask later."""
+    with contextlib.suppress(OSError):  # the line is said, whatever becomes of the note
+        write_file(out / DIVERGED_FILE, f"{line}\n".encode())
 
 
 def is_complete(out: Path, recipe: Any, read: Callable[[Path], Any]) -> bool:

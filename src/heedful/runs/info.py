@@ -21,7 +21,7 @@ from heedful.models.rnn import RnnConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict.loading import sees, translates
-from heedful.runs.folder import RESULT_FILE
+from heedful.runs.folder import DIVERGED_FILE, RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.train import checkpoint, log
 
@@ -157,6 +157,9 @@ def _heads(model: Model) -> list[tuple[str, str]]:
 def _unfinished(folder: Path) -> list[tuple[str, str]]:
     saved = checkpoint.steps(folder / "checkpoints")
     at = f"last checkpoint {saved[-1].name}" if saved else "no checkpoint yet"
+    if (folder / DIVERGED_FILE).is_file():
+        why = (folder / DIVERGED_FILE).read_text(encoding="utf-8").strip()
+        return [("run", f"diverged, {at}"), ("why", why), *_made(folder)]
     return [
         ("run", f"unfinished, {at}"),
         ("go on with", f"heedful {_command(folder)} --resume --out {folder}"),

@@ -4,8 +4,9 @@ Shapes: V words, D width.
 """
 
 import difflib
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,10 @@ from heedful.errors import UserError
 from heedful.formats.word2vec import WordVectors
 
 MOST_SPELLINGS = 3
+SHORTEST = 4
+"""Letters that two words must share to be taken for akin."""
+NOTHING = 1e-5
+"""The length of a sum of words below which they cancel out, but for rounding."""
 
 
 class Near(NamedTuple):
@@ -46,6 +51,8 @@ def nearest(
     found = []
     for place in (find(places, word) for word in words):
         query = unit[place] + signs @ unit[around] if around else unit[place]
+        if np.linalg.norm(query) < NOTHING:
+            raise UserError(_nothing(vectors.words[place], plus, minus))
         found.append(ranked(vectors.words, unit @ unit_rows(query[None])[0], {place, *around}, count))
     return found
 
@@ -63,11 +70,38 @@ def find(places: dict[str, int], word: str) -> int:
     for spelling in (typed, typed.lower()):
         if spelling in places:
             return places[spelling]
-    near = difflib.get_close_matches(typed.lower(), places, n=MOST_SPELLINGS, cutoff=0.7)
+    if len(parts := typed.split()) != 1:
+        several = f"{len(parts)} words, and a vector is of one; give them one by one: {' '.join(parts)}"
+        raise UserError(f"{word!r} is {several if parts else 'no word; give one'}")
+    near = difflib.get_close_matches(typed.lower(), places, n=MOST_SPELLINGS, cutoff=0.7) or _akin(typed, places)
     hint = (
-        f"did you mean {' or '.join(near)}?" if near else "it was too rare in the text, or is spelled otherwise there"
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else "it is too rare in their text; more text, or a smaller --min-count of train-vectors, may bring it in"
     )
     raise UserError(f"{word!r} is not among the {len(places):,} words; {hint}")
+
+
+def _akin(word: str, places: Collection[str]) -> list[str]:
+    """Other forms of a word: what is left without signs, then words of which one begins or ends with the other, as
+    ferry and ferryman do; the longest first.
+    """
+    plain = word.lower()
+    bare = [part for part in re.findall(r"[^\W_]+", plain) if part in places]
+    found = []
+    for other in places:
+        short, long = sorted((plain, other.lower()), key=len)
+        if len(short) >= SHORTEST and (long.startswith(short) or long.endswith(short)):
+            found.append((-len(short), len(long), other))
+    return list(dict.fromkeys([*bare, *(other for *_, other in sorted(found))]))[:MOST_SPELLINGS]
+
+
+def _nothing(word: str, plus: Sequence[str], minus: Sequence[str]) -> str:
+    """Why there is no direction to look in."""
+    if not plus and not minus:
+        return f"the vector of {word!r} is all zeros, so nothing is near it; choose another word"
+    asked = "".join([word, *(f" - {other}" for other in minus), *(f" + {other}" for other in plus)])
+    return f"{asked} leaves nothing to look near; take away or add other words"
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -142,18 +143,28 @@ def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = 
     return bool(spelling)
 
 
+class Column(NamedTuple):
+    """Words as bars."""
+
+    title: str
+    measure: str
+    """What the bars tell."""
+    found: Sequence[tuple[str, float]]
+
+
 def contrast(
     word: str,
     similarities: Sequence[float],
     others: Sequence[float],
     layer: int,
-    columns: Sequence[tuple[str, Sequence[tuple[str, float]]]],
+    columns: Sequence[Column],
     path: Path,
+    remark: str | None = None,
 ) -> None:
     """Draw how alike a word is to itself in two sentences, layer by layer, and below it columns of near words."""
     check_format(path)
-    titles = ["\n".join(textwrap.wrap(title, 34, max_lines=3, placeholder=" …")) for title, _ in columns]
-    names = [[short(name) for name, _ in found] for _, found in columns]
+    titles = ["\n".join(textwrap.wrap(title, 34, max_lines=3, placeholder=" …")) for title, *_ in columns]
+    names = [[short(name) for name, _ in column.found] for column in columns]
     fonts = families("".join([word, *titles, *(name for column in names for name in column)]))
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     above, below = figure.add_gridspec(2, len(columns), height_ratios=(1, 0.9)), []
@@ -166,9 +177,9 @@ def contrast(
     axis.set_xticks(steps, ["input", *map(str, steps[1:])])
     axis.set(xlabel="layer", ylabel="cosine", ylim=(min(0.0, *similarities, *others) - 0.05, 1.08))
     axis.set_title(f"“{short(word)}” and itself", family=fonts, parse_math=False)
-    axis.legend(fontsize=9, loc="lower left")
+    axis.legend(fontsize=9, loc="best")
     axis.grid(alpha=0.25)
-    for number, (title, column, (_, found)) in enumerate(zip(titles, names, columns, strict=True)):
+    for number, (title, column, (_, measure, found)) in enumerate(zip(titles, names, columns, strict=True)):
         below.append(figure.add_subplot(above[1, number]))
         bars = range(len(found))
         below[-1].barh(
@@ -176,9 +187,11 @@ def contrast(
         )
         below[-1].set_yticks(bars, column, family=fonts, parse_math=False)
         below[-1].invert_yaxis()
-        below[-1].set_xlabel("probability" if number else "cosine")
+        below[-1].set_xlabel(measure)
         below[-1].xaxis.set_major_locator(MaxNLocator(4))
         below[-1].set_title(title, fontsize=10, family=fonts, parse_math=False)
+    if remark is not None:
+        figure.supxlabel(remark, fontsize=9)
     save(figure, path)
 
 

@@ -16,7 +16,7 @@ from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute, choose
-from heedful.runs.folder import claim, give_back, is_complete, reclaim
+from heedful.runs.folder import claim, give_back, is_complete, note_diverged, reclaim
 from heedful.runs.options import RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
@@ -155,7 +155,10 @@ def run(
         try:
             train(job, progress)
         except Diverged as error:
-            raise job.world.ending(UserError(_diverged(error, folder, job.plan))) from None
+            line = _diverged(error, folder, job.plan)
+            if log.leads:
+                note_diverged(folder.parent, line)
+            raise job.world.ending(UserError(line)) from None
         except Interrupted as stop:
             raise job.world.ending(Interrupted(f"{stop}; go on with: {resume}")) from None
         except torch.OutOfMemoryError:

@@ -27,9 +27,10 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.data.words import Stretch, Text, Windows
 from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
-from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, Calm, SkipGram, blocks, calm, initialise, learn
+from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
 from heedful.runs import corpus
 from heedful.runs.device import choose, free_memory
+from heedful.runs.folder import note_diverged
 from heedful.runs.options import RUN_FILE, TextPart
 from heedful.runs.training import interval, last_checkpoint, numbers, progress_of, reporter, resume_command, taken
 from heedful.runs.word_options import WordOptions, WordRecipe, WordVectorsPart, read_recipe, resolved
@@ -46,6 +47,8 @@ IN_MEMORY = 1 << 27
 COPIES = 3
 """Of the tables while a checkpoint is written (the model's, their bytes, the file's), and about as many of the rows
 that an update works with."""
+FAR = 5.0
+"""Times the loss of vectors that know nothing, beyond which a run has come to nothing."""
 MARGIN = 0.1
 """Share of the free memory that is left alone."""
 
@@ -182,6 +185,8 @@ class Run:
         model.to(self.device)
         with log.opened(step=progress.step, tensorboard=False):
             self._learn(model, progress)
+        if not bool(model.read.isfinite().all()):
+            raise self._diverged("the vectors are no numbers any more")
         word2vec.save(lexicon.words, model.read.cpu().numpy(), self.out / word2vec.FILE)
         shutil.rmtree(self.folder, ignore_errors=True)
         log.note(
@@ -200,8 +205,7 @@ class Run:
         plan = make_plan(self.recipe, self.text.pieces)
         report = reporter(plan, self.log)
         noise = torch.from_numpy(words.noise(self.text.lexicon.counts)).to(self.device)
-        steady = self._calm(noise)
-        replay = WordReplay(model, steady) if self.device.type == "cuda" else None
+        replay = WordReplay(model) if self.device.type == "cuda" else None
         begun, saved = time.perf_counter() - progress.elapsed, progress
         since, lap, told = 0, time.perf_counter(), torch.zeros(2, device=self.device)
         with signals() as stop:
@@ -210,14 +214,14 @@ class Run:
                     break
                 before, elapsed = plan.done(progress), time.perf_counter() - begun
                 text = self._blocks(windows, noise, plan, replace(progress, elapsed=elapsed))
-                told += replay.learn(text) if replay else learn(model, text, text.size // TOGETHER["cpu"], steady)
+                told += replay.learn(text) if replay else learn(model, text, text.size // TOGETHER["cpu"])
                 since += size
                 progress = Progress(
                     step=progress.step + 1, position=position, tokens=progress.tokens + size, elapsed=elapsed
                 )
                 last = plan.done(progress) >= 1.0 or bool(stop)
                 if last or crossed(before, plan.done(progress), REPORTS):
-                    loss = self._check(told, progress, plan)  # which waits for a GPU to have done it
+                    loss = self._check(told, progress)  # which waits for a GPU to have done it
                     now = time.perf_counter()
                     progress = replace(progress, elapsed=now - begun)
                     speed = since / (now - lap)
@@ -227,7 +231,7 @@ class Run:
                     )
                     since, lap, told = 0, now, torch.zeros_like(told)
                 if stop or (plan.done(progress) < 1.0 and due(plan, saved, progress)):
-                    self._check(told, progress, plan)
+                    self._check(told, progress)
                     self._save(model, progress)
                     saved = progress
                 if stop and plan.done(progress) < 1.0:
@@ -270,24 +274,21 @@ class Run:
             rates=torch.linspace(first, last, count + 1, device=self.device)[:-1],
         )
 
-    def _calm(self, noise: Tensor) -> Calm | None:
-        part, counts = self.recipe.vectors, self.text.lexicon.counts
-        left = torch.from_numpy(counts * words.keep_rates(counts, part.subsample))
-        return calm(
-            (left / left.sum()).float().to(self.device),
-            noise.diff(prepend=noise.new_zeros(1)).float(),
-            words=BLOCK * TOGETHER[self.device.type],
-            window=part.window,
-            negatives=part.negatives,
-            rate=part.lr,
-        )
-
-    def _check(self, told: Tensor, progress: Progress, plan: Plan) -> float:
+    def _check(self, told: Tensor, progress: Progress) -> float:
         """The mean loss since the last report."""
         total, count = told.tolist()
-        if not math.isfinite(total):
-            raise UserError(f"the loss became {total} at step {progress.step}; try a lower --lr (now {plan.lr:g})")
-        return total / count if count else 0.0
+        loss = total / count if count else 0.0
+        untaught = (1 + self.recipe.vectors.negatives) * math.log(2)  # every score is 0 then
+        if not loss <= FAR * untaught:
+            at_first = f", and of vectors that know nothing it is {untaught:.3f}" if math.isfinite(loss) else ""
+            raise self._diverged(f"the loss became {loss:g} at step {progress.step}{at_first}")
+        return loss
+
+    def _diverged(self, what: str) -> UserError:
+        """Noted in the folder, since to resume the same run would end the same way."""
+        line = f"{what}; try a lower --lr (now {self.recipe.vectors.lr:g}), in a new --out"
+        note_diverged(self.out, line)
+        return UserError(line)
 
     def _save(self, model: SkipGram, progress: Progress) -> None:
         state = {**numbers(progress), "data": self.key}

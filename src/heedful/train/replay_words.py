@@ -9,7 +9,7 @@ Shapes: as in models/word2vec.py; U updates.
 import torch
 from torch import Tensor
 
-from heedful.models.word2vec import TOGETHER, Blocks, Calm, SkipGram, learn
+from heedful.models.word2vec import TOGETHER, Blocks, SkipGram, learn
 
 UPDATES = 32
 """U: updates of a recording."""
@@ -20,9 +20,8 @@ RECORDED = UPDATES * TOGETHER["cuda"]
 class WordReplay:
     """`learn` for text that fills recordings: RECORDED blocks, or a multiple of that."""
 
-    def __init__(self, model: SkipGram, calm: Calm | None = None) -> None:
+    def __init__(self, model: SkipGram) -> None:
         self.model = model
-        self.calm = calm
         self.graph: torch.cuda.CUDAGraph | None = None
         self.text: Blocks | None = None
         self.told: Tensor | None = None
@@ -52,8 +51,8 @@ class WordReplay:
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            learn(self.model, self.text, UPDATES, self.calm)
+            learn(self.model, self.text, UPDATES)
         torch.cuda.current_stream().wait_stream(aside)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.told = learn(self.model, self.text, UPDATES, self.calm)
+            self.told = learn(self.model, self.text, UPDATES)

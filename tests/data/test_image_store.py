@@ -283,6 +283,8 @@ def test_a_folder_named_digits_goes_first(tmp_path: Path, cache: Path, monkeypat
     folder(tmp_path / "digits", {"a": [1], "b": [2]})
     monkeypatch.chdir(tmp_path)
     assert prepare("digits", cache=cache).train.classes == ("a", "b")
+    (tmp_path / "digits" / "heedful.toml").touch()  # but not a model of them
+    assert prepare("digits", cache=cache).train.classes == tuple("0123456789")
 
 
 def test_a_damaged_store_is_told(pets: Path, cache: Path):

@@ -205,3 +205,9 @@ def test_export_and_what_the_engine_says(shell: Shell, colours: Path):
     facts = shell.goes_on("info", model)
     assert "labels      3: red, green, blue\n" in facts
     assert "exported    for onnx\n" in facts
+
+
+def test_nothing_is_named_to_evaluate_on(shell: Shell, colours: Path, encoder: Path):
+    said = shell.fails("evaluate", colours)
+    assert said.endswith(f"nothing to evaluate {colours} on; name images as `heedful train-vision` takes")
+    assert "FILE… is missing: name labelled data" in shell.fails("evaluate", encoder)

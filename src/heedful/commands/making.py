@@ -212,8 +212,9 @@ def vision_options(arguments: list[str]) -> Any:
         return parse(VisionOptions, "train-vision", arguments, default=default)
 
     options = under(_base(arguments, VisionRecipe(), load_recipe, read_recipe))
-    own = options.settings.data == DIGITS and not Path(DIGITS).exists()
-    if own and options.recipe is None and not options.resume:
+    from heedful.data.image_store import is_digits
+
+    if options.recipe is None and not options.resume and is_digits(options.settings.data):
         return under(load_recipe(DIGITS))
     return options
 

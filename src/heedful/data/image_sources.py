@@ -156,6 +156,18 @@ def _of_file(file: Path) -> Found:
     return Found(_of_pair(*pair, file, _names_beside(file.parent)), None)
 
 
+def arrays_of(file: Path) -> list[StoredArray]:
+    """The arrays of images that a file holds, whatever their labels; none where its name is not that of arrays."""
+    if file.suffix.lower() == ".npz":
+        arrays = read_npz(file)
+        chosen = [read for name, read in arrays.items() if _words(name)[0] == "x"] or list(arrays.values())
+        if len(chosen) > 1 and not any(_words(name)[0] == "x" for name in arrays):
+            raise UserError(f"{file} holds {', '.join(arrays)}; name the array with the images x or images")
+        return [read() for read in chosen]
+    read = _reader(file)
+    return [read()] if read else []
+
+
 def _reader(file: Path) -> Read | None:
     """How an array is read from a file; None if its name is not an array's."""
     name = file.name.lower().removesuffix(packing(file))

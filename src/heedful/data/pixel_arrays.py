@@ -45,15 +45,21 @@ def pixel_shape(stored: StoredArray) -> tuple[int, int, int]:
 def pixel_pieces(stored: StoredArray, size: int, channels: int, framing: Framing = MIDDLE) -> Iterator[np.ndarray]:
     """The images at a size, grey or RGB, some at a time: (n, size, size, channels) uint8."""
     shape = pixel_shape(stored)
-    in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
-    rows = max(1, _PIECE // max(int(np.prod(shape)) * stored.dtype.itemsize, size * size * channels))
-    for piece in stored.pieces(rows):
-        pixels = _bytes(piece, stored.where)
-        pixels = pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)
+    for pixels in own_pieces(stored, least=size * size * channels):
         if shape == (size, size, channels) and framing.share in (None, 1.0):
             yield np.ascontiguousarray(pixels)
         else:
             yield np.stack([fitted(picture(one), size, channels, framing) for one in pixels])
+
+
+def own_pieces(stored: StoredArray, least: int = 1) -> Iterator[np.ndarray]:
+    """The images as they are, some at a time: (n, H, W, C) uint8. Each counts for so many bytes at least."""
+    shape = pixel_shape(stored)
+    in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
+    rows = max(1, _PIECE // max(int(np.prod(shape)) * stored.dtype.itemsize, least))
+    for piece in stored.pieces(rows):
+        pixels = _bytes(piece, stored.where)
+        yield pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)
 
 
 def picture(pixels: np.ndarray) -> Image.Image:

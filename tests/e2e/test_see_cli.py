@@ -126,7 +126,10 @@ def test_names_and_wishes_that_can_not_be(shell: Shell, colours: Path):
     line = f"layer 7 is not one of {colours}; choose from 1 to 2"
     assert shell.fails("see", colours, file, "--picture", picture, "--layer", "7") == line
     assert not picture.exists()
-    assert shell.fails("see", shell.home / "none", file).endswith("there is no such folder")
+    way_out = "name the folder that a training command wrote, or one of Hugging Face's layout"
+    said = shell.fails("see", shell.home / "none", file)
+    assert said.endswith(f"there is no such folder; {way_out}")
+    assert shell.fails("see", shell.home, file).endswith(f"it has no config.json; {way_out}")
     assert "there is no image to look at" in shell.fails("see", colours)
 
 

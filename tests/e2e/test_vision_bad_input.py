@@ -117,8 +117,12 @@ ARRAYS = {
         "x_train.npy has the shape (6, 64); give images as",
     ),
     "integers of another kind": (np.zeros((6, 8, 8), np.int32), np.arange(6) % 2, "x_train.npy holds int32; give"),
-    "floats beyond one": (np.full((6, 8, 8), 7.5), np.arange(6) % 2, "x_train.npy has the pixel 7.5; floats must be"),
-    "no numbers": (np.full((6, 8, 8), np.nan), np.arange(6) % 2, "x_train.npy has the pixel nan; floats must be"),
+    "floats beyond one": (
+        np.full((6, 8, 8), 7.5),
+        np.arange(6) % 2,
+        "x_train.npy has pixels from 7.5 to 7.5; floats",
+    ),
+    "no numbers": (np.full((6, 8, 8), np.nan), np.arange(6) % 2, "x_train.npy has the pixel nan, which is no number"),
     "two channels": (np.zeros((6, 8, 8, 2), np.uint8), np.arange(6) % 2, "without an axis of 1, 3 or 4 channels"),
     "a label too few": (np.zeros((6, 8, 8), np.uint8), np.arange(5) % 2, "has 6 images and"),
     "labels that are no labels": (np.zeros((6, 8, 8), np.uint8), np.ones(6) / 3, "y_train.npy holds float64; give"),
@@ -136,12 +140,20 @@ def test_arrays_that_are_no_labelled_images(shell: Shell, name: str):
     assert problem in shell.fails(*command(shell, folder))
 
 
+def test_labels_are_not_named_beside_images(shell: Shell):
+    said = shell.fails(*command(shell, "images.npy", "labels.npy"))
+    assert said.startswith(
+        "labels.npy is one name too many: DATA is one folder or file; of a pair of arrays name the"
+    )
+    assert "Unrecognized options: --lables" in shell.fails(*command(shell, "images.npy"), "--lables", "labels.npy")
+
+
 def test_a_dev_set_with_other_classes(shell: Shell, photos: Path):
     pictures(shell.home / "other", "cat", 3)
     pictures(shell.home / "other", "dog", 3)
     said = shell.fails(*command(shell, photos), "--dev", shell.home / "other")
-    expected = "has the class 'dog', which is none of those trained on: cat, horse"
-    assert said == f"{shell.home / 'other'} {expected}"
+    expected = "has the class 'dog', which is none of those trained on: cat, horse; give it one of these names"
+    assert said == f"{shell.home / 'other'} {expected}, leave it out, or train with it"
 
 
 ASKED = {

@@ -1,5 +1,6 @@
 """Commands that make something: a vocabulary, prepared text, a model."""
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -209,7 +210,16 @@ def vision_options(arguments: list[str]) -> Any:
 
     def under(base: VisionRecipe) -> VisionOptions:
         default = VisionOptions(settings=without(base, _put_aside(arguments, RIVALS)), out=MISSING)
-        return parse(VisionOptions, "train-vision", arguments, default=default)
+        try:
+            return parse(VisionOptions, "train-vision", arguments, default=default)
+        except UserError as error:
+            spare = re.match(r"Unrecognized options: ([^-\s]\S*)", str(error))
+            if spare is None:
+                raise
+            raise UserError(
+                f"{spare[1]} is one name too many: DATA is one folder or file; "
+                "of a pair of arrays name the images, and the labels are found beside them"
+            ) from None
 
     options = under(_base(arguments, VisionRecipe(), load_recipe, read_recipe))
     from heedful.data.image_store import is_digits

@@ -106,7 +106,7 @@ def default_size(height: int, width: int) -> int:
 
 
 def is_digits(name: str) -> bool:
-    """Whether a name stands for the images that are always there: nothing else has it, or no more than a model does."""
+    """Whether a name stands for the images that are always there: nothing has it, or no more than a model has."""
     made = ("heedful.toml", "model.safetensors")
     return name == DIGITS and (not Path(name).exists() or any((Path(name) / file).is_file() for file in made))
 
@@ -147,11 +147,15 @@ def label_indices(part: Part, classes: tuple[str, ...]) -> np.ndarray:
         indices = np.array([int(name) for name in part.names])
         if indices.max() >= len(classes):
             raise UserError(
-                f"{part.where} has the label {indices.max()}, but there are classes for 0 to {len(classes) - 1} only"
+                f"{part.where} has the label {indices.max()}, but there are classes for 0 to {len(classes) - 1} "
+                "only; leave such images out, or train with them"
             )
         return indices[part.labels]
     known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-    raise UserError(f"{part.where} has the class {unknown[0]!r}, which is none of those trained on: {known}")
+    raise UserError(
+        f"{part.where} has the class {unknown[0]!r}, which is none of those trained on: {known}; "
+        "give it one of these names, leave it out, or train with it"
+    )
 
 
 def _is_number(name: str) -> bool:

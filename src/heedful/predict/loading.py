@@ -12,7 +12,7 @@ from heedful.data.sentencepiece import Vocabulary
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
 from heedful.formats import translators, vit
-from heedful.formats.documents import read_document
+from heedful.formats.documents import read_document, require_folder
 from heedful.formats.huggingface import load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.rnn import Rnn
@@ -67,8 +67,7 @@ def sees(folder: Path) -> bool:
 
 
 def _type(folder: Path) -> str | None:
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    require_folder(folder)
     return read_document(folder).get("model_type") if (folder / "config.json").is_file() else None
 
 

@@ -9,7 +9,7 @@ from heedful.data import tokenizer as wordpiece
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
 from heedful.formats import word2vec
-from heedful.formats.documents import read_document
+from heedful.formats.documents import read_document, require_folder
 from heedful.formats.huggingface import MIXED_TYPE, Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.formats.translators import load_translator
@@ -33,8 +33,7 @@ EXPORTED = ("onnx", "ctranslate2", "ctranslate2-int8")
 
 def describe(folder: Path) -> list[tuple[str, str]]:
     """Each thing about a model folder and what is to say of it."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    require_folder(folder)
     if (folder / word2vec.FILE).is_file():
         vectors = word2vec.load(folder)
         shown = ", ".join(vectors.words[:MOST_LABELS]) + (", …" if len(vectors.words) > MOST_LABELS else "")

@@ -103,7 +103,7 @@ def test_names_and_wishes_that_can_not_be(shell: Shell, colours: Path):
     file = paint(shell.home / "one.png", "red")
     asked = {
         ("ona.png",): f"{shell.home / 'ona.png'} does not exist; did you mean {file}?",
-        ("one.png", "--top", "0"): "top 0 must be at least 1",
+        ("one.png", "--top", "0"): "--top 0 must be at least 1",
         (
             "one.png",
             "--layer",
@@ -214,3 +214,12 @@ def test_nothing_is_named_to_evaluate_on(shell: Shell, colours: Path, encoder: P
     said = shell.fails("evaluate", colours)
     assert said.endswith(f"nothing to evaluate {colours} on; name images as `heedful train-vision` takes")
     assert "FILE… is missing: name labelled data" in shell.fails("evaluate", encoder)
+
+
+def test_where_nothing_can_be_written_nothing_is_looked_at(shell: Shell, colours: Path):
+    nowhere = shell.home / "none"
+    broken = cut_short(shell.home / "broken.png")  # which would be said if it were looked at
+    there_is_none = f"there is no folder {nowhere}; make it"
+    assert there_is_none in shell.fails("see", colours, broken, "--picture", nowhere / "x.png")
+    assert there_is_none in shell.fails("evaluate", colours, broken, "--picture", nowhere / "x.png")
+    assert there_is_none in shell.fails("evaluate", colours, broken, "--predictions", nowhere / "x.jsonl")

@@ -247,7 +247,7 @@ def test_a_model_of_the_digits_needs_no_name_of_them(tmp_path: Path, monkeypatch
     model = Path("digits")  # what a first model is often called
     model.mkdir()
     with pytest.raises(
-        UserError, match="nothing to evaluate digits on; name images as `heedful train-vision` takes$"
+        UserError, match=r"nothing to evaluate digits on; name images as `heedful train-vision` takes$"
     ):
         run.own_images(model)
     (model / "heedful.toml").write_text(to_toml(VisionRecipe()), encoding="utf-8")

@@ -78,6 +78,8 @@ def evaluate(
         from heedful.runs.pictures import check_format
 
         check_format(picture)
+    if predictions is not None and not predictions.parent.is_dir():
+        raise UserError(f"{predictions} can't be written: there is no folder {predictions.parent}; make it first")
     file = file or _own(model)
     loaded = load(model, device, precision=precision, engine=engine, int8=int8)
     of_texts = {"text": text, "pair": pair, "label": label, "separator": separator != ","}

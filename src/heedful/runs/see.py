@@ -42,7 +42,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.top < 1:
-            raise UserError(f"top {self.top} must be at least 1")
+            raise UserError(f"--top {self.top} must be at least 1")
         if self.layer is not None and self.picture is None:
             raise UserError("--layer says which heads --picture draws; ask for a picture too, or leave it out")
         if self.picture is not None:

@@ -32,7 +32,7 @@ def interval(every: str) -> tuple[int | None, float | None]:
     if not every.isdecimal():
         return None, seconds(every)
     if int(every) == 0:
-        raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
+        raise UserError("--checkpoint-every 0 would never go on; write steps like 500 or a time like 5m")
     return int(every), None
 
 

@@ -210,6 +210,11 @@ def test_export_and_what_the_engine_says(shell: Shell, colours: Path):
     assert "exported    for onnx\n" in facts
 
 
+def test_predict_says_who_reads_images(shell: Shell, colours: Path):
+    said = shell.fails("predict", colours, paint(shell.home / "red.png", "red"))
+    assert said.endswith("reads images, not texts; use `heedful see`, in Python heedful.load")
+
+
 def test_nothing_is_named_to_evaluate_on(shell: Shell, colours: Path, encoder: Path):
     said = shell.fails("evaluate", colours)
     assert said.endswith(f"nothing to evaluate {colours} on; name images as `heedful train-vision` takes")

@@ -205,8 +205,11 @@ def vision_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.options import without
+    from heedful.runs.options import NO_SHARDS, without
     from heedful.runs.vision_options import DIGITS, RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
+
+    if "--shard" in arguments:  # which its help does not list
+        raise UserError(NO_SHARDS)
 
     def under(base: VisionRecipe) -> VisionOptions:
         default = VisionOptions(settings=without(base, _put_aside(arguments, RIVALS)), out=MISSING)

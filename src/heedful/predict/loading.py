@@ -71,6 +71,14 @@ def _type(folder: Path) -> str | None:
     return read_document(folder).get("model_type") if (folder / "config.json").is_file() else None
 
 
+def require_texts(folder: Path) -> None:
+    """Refuse the folder of a model that is not asked by texts alone."""
+    if translates(folder):
+        raise UserError(f"{folder} translates; use `heedful translate`, in Python heedful.load")
+    if sees(folder):
+        raise UserError(f"{folder} reads images, not texts; use `heedful see`, in Python heedful.load")
+
+
 def load_predictor(
     folder: Folder,
     device: str = "auto",
@@ -81,10 +89,7 @@ def load_predictor(
 ) -> Predictor:
     """The predictor in the folder of an encoder."""
     folder = Path(folder)
-    if translates(folder):
-        raise UserError(f"{folder} translates; use `heedful translate`, in Python heedful.load")
-    if sees(folder):
-        raise UserError(f"{folder} reads images, not texts; use `heedful see`, in Python heedful.load")
+    require_texts(folder)
     if engine == "ctranslate2":
         raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
     _int8_of_onnx(engine, int8)

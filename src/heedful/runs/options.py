@@ -18,6 +18,7 @@ from heedful.errors import UserError
 
 RUN_FILE = "heedful.toml"
 RECIPES = "recipes"
+NO_SHARDS = "--shard is for pretrain; leave it out: every process then has the whole model"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
 """Peak rates, lower for larger models: base stayed on the plateau of word frequencies with 3e-4 and learns with
 1e-4. Checked by short runs alone (docs/results.md)."""

@@ -17,7 +17,7 @@ from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute, choose
 from heedful.runs.folder import claim, give_back, is_complete, reclaim
-from heedful.runs.options import RUN_FILE, MachinePart
+from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, may_restart, world
@@ -48,7 +48,7 @@ def computing(part: MachinePart) -> Iterator[tuple[World, Compute]]:
 def refuse_sharding(part: MachinePart) -> None:
     """For runs that are evaluated by one rank, which must have the whole model."""
     if part.shard:
-        raise UserError("--shard is for pretrain; leave it out: every process then has the whole model")
+        raise UserError(NO_SHARDS)
 
 
 def require_alike(options: Any, ranks: World) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from heedful.arguments import flag, optional
 from heedful.config import from_tables, read_toml
@@ -43,13 +43,16 @@ class ImagesPart:
     """The images."""
 
     image_size: Annotated[int | None, optional(metavar="PIXELS")] = None
-    """Side of the square that the middle of each image is brought to (by default their own size, at most 224)."""
+    """Side of the square that the middle of each image is brought to (by default that of most images, at most 224; so
+    images of different sizes become alike)."""
     channels: Annotated[int | None, optional(metavar="1|3")] = None
-    """1 for grey, 3 for colours (by default grey if all images are)."""
+    """1 for grey, 3 for colours (by default grey if all images are). What is transparent is laid on white, 16 bits
+    become 8."""
     held_out: Annotated[float | None, optional(metavar="SHARE")] = None
     """Share of the images to evaluate on (10 percent where DATA has no part for it, at most 5,000)."""
     skip_bad: Annotated[bool, FlagCreatePairsOff] = False
-    """Pass over files that can't be read, where else the first one stops the run. How many is said."""
+    """Pass over files that can't be read, where else the first one stops the run. How many is said. A class folder
+    without any image is refused all the same."""
 
     def __post_init__(self) -> None:
         if self.image_size is not None and not 1 <= self.image_size <= MOST_SIDE:
@@ -154,6 +157,8 @@ class VisionRun(MachinePart):
     the digits."""
     evaluations: int = 10
     """Evaluations on the held-out images, evenly over the run; the best state is kept. 1 keeps the last."""
+    shard: Annotated[bool, FlagCreatePairsOff, Suppress] = False
+    """Refused: every process has the whole model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -85,7 +85,7 @@ def curves(folder: Path, path: Path) -> None:
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for name, axis in zip(shown, axes.flat, strict=False):
         there = []
-        for kind, style, label in (("train", "-", "training"), ("heldout", "o-", "held out")):
+        for kind, style, label in (("train", "C0-", "training"), ("heldout", "C1o-", "held out")):
             told = HELD_OUT.get(name, name) if kind == "heldout" else name
             points = [(line["step"], line[told]) for line in lines if line["kind"] == kind and told in line]
             if points:

@@ -17,6 +17,11 @@ optional = functools.partial(arg, help_behavior_hint="")
 """An argument whose help says itself what happens without it."""
 
 
+def flag(name: str) -> str:
+    """A field as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
 def parse(target: Callable[..., Any], name: str, arguments: list[str], **options: Any) -> Any:
     """What the user typed as the target's arguments; tyro's explanation of a mistake becomes one line."""
     import tyro

@@ -246,3 +246,22 @@ def test_archives_that_are_refused(tmp_path: Path):
     np.savez(tmp_path / "b.npz", x=np.zeros((2, 8, 8), np.uint8), y=np.arange(2), classes=np.arange(2))
     assert "class names as a list of texts" in refused(tmp_path / "b.npz")
     assert "holds 2 npz files" in refused(tmp_path)
+
+
+def test_what_an_array_lacks_is_named(tmp_path: Path):
+    lone = np.zeros((5, 8, 8), np.uint8)
+    for name in ("images.npy", "solo.npy", "x_train.npy", "My-labels.npy"):
+        np.save(tmp_path / name, lone)
+    assert refused(tmp_path / "images.npy").endswith(f"no labels beside it; put them into {tmp_path / 'labels.npy'}")
+    assert refused(tmp_path / "x_train.npy").endswith(f"put them into {tmp_path / 'y_train.npy'}")
+    assert refused(tmp_path / "My-labels.npy").endswith(
+        f"no images beside it; put them into {tmp_path}/My-images.npy"
+    )
+    assert "solo.npy is named neither as images nor as labels; name the two alike" in refused(tmp_path / "solo.npy")
+    (tmp_path / "none.npy").write_text("a text", encoding="utf-8")
+    assert "none.npy is no npy array" in refused(tmp_path / "none.npy")
+    np.savez(tmp_path / "images.npz", images=lone)
+    assert "images.npz holds images but no labels; name the arrays x and y" in refused(tmp_path / "images.npz")
+    np.save(tmp_path / "labels.npy", np.array(["a", "b", "a", "b", "c"], object))
+    said = refused(tmp_path / "images.npy")
+    assert "labels.npy holds Python objects, which are not read; save texts after .astype(str)" in said

@@ -221,7 +221,9 @@ def test_other_labels_are_other_data(tmp_path: Path, cache: Path):
 
 
 def test_a_bad_array_leaves_nothing_behind(tmp_path: Path, cache: Path):
-    assert "has the pixel 255" in refused(make_pair(tmp_path / "a", np.full((2, 8, 8), 255.0), [0, 1]), cache)
+    assert "has pixels from 255 to 255" in refused(
+        make_pair(tmp_path / "a", np.full((2, 8, 8), 255.0), [0, 1]), cache
+    )
     assert "holds int32" in refused(make_pair(tmp_path / "b", np.zeros((2, 8, 8), np.int32), [0, 1]), cache)
     assert "(2, 64)" in refused(make_pair(tmp_path / "c", np.zeros((2, 64), np.uint8), [0, 1]), cache)
 
@@ -283,6 +285,8 @@ def test_a_folder_named_digits_goes_first(tmp_path: Path, cache: Path, monkeypat
     folder(tmp_path / "digits", {"a": [1], "b": [2]})
     monkeypatch.chdir(tmp_path)
     assert prepare("digits", cache=cache).train.classes == ("a", "b")
+    (tmp_path / "digits" / "heedful.toml").touch()  # but not a model of them
+    assert prepare("digits", cache=cache).train.classes == tuple("0123456789")
 
 
 def test_a_damaged_store_is_told(pets: Path, cache: Path):

@@ -85,14 +85,6 @@ def test_floats_from_0_to_1(dtype: str):
     assert (pixels((levels / 255).astype(dtype), 5, 1)[..., 0] == levels).all()
 
 
-@pytest.mark.parametrize(("wrong", "told"), [(255.0, "255"), (1.01, "1.01"), (-0.5, "-0.5"), (np.nan, "nan")])
-def test_other_floats_are_refused(wrong: float, told: str):
-    array = np.full((3, 5, 5), 0.5)
-    array[2, 1, 1] = wrong
-    with pytest.raises(UserError, match=f"has the pixel {told}; floats must be from 0 to 1"):
-        pixels(array, 5, 1)
-
-
 def test_other_sizes_and_channels_are_brought_to_the_run_s():
     grey = np.full((3, 4, 10), 7, np.uint8)
     grey[:, :, 3:7] = 90
@@ -117,3 +109,38 @@ def test_framings_are_those_of_files():
         6,
     ]  # though its size is right
     assert (pixels(square, 4, 1, Framing(None))[0, :, :, 0] == square[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (0, 16, "from 0 to 16; floats must be from 0 to 1: divide by the most that a pixel can be, such as 16 for"),
+        (0, 254, "from 0 to 254; floats must be from 0 to 1: divide by 255, or give uint8"),
+        (
+            0,
+            4095,
+            "from 0 to 4095; floats must be from 0 to 1: divide by the most that a pixel can be, such as",
+        ),
+        (
+            -0.01,
+            1.01,
+            "from -0.01 to 1.01; floats must be from 0 to 1: cut off what is a little beyond with numpy.clip",
+        ),
+        (-1, 1, "from -1 to 1; floats must be from 0 to 1: add 1 and divide by 2, or give uint8"),
+        (-2.5, 2, "from -2.5 to 2; floats must be from 0 to 1: undo what made them negative, or give uint8"),
+    ],
+)
+def test_floats_out_of_range_are_told_with_what_helps(low: float, high: float, told: str):
+    array = np.full((3, 5, 5), low, np.float32)
+    array[2, 3, 1] = high
+    with pytest.raises(UserError) as error:
+        pixels(array, 5, 1)
+    assert str(error.value).startswith(f"some.npy has pixels {told}")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_no_pixel(bad: float):
+    array = np.zeros((3, 5, 5))
+    array[2, 3, 1] = bad
+    with pytest.raises(UserError, match=f"has the pixel {bad:g}, which is no number from 0 to 1; mend or leave out"):
+        pixels(array, 5, 1)

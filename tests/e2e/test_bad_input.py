@@ -277,7 +277,7 @@ def test_a_folder_that_holds_another_run(command: Command, good: Path):
     assert "is complete; to go on training its model, use --from" in said
     command.text(before["heedful.toml"], "heedful.toml")
     said = command.fails("pretrain", "--resume", "--out", command.home, "--seed", "7")
-    assert "was started with another run.seed; leave it out to resume" in said
+    assert "was started with another --seed; leave it out to resume" in said
     said = command.fails("tokenizer", good / "text.txt", "--out", good / "tokenizer", "--vocab-size", "300")
     assert f"{good / 'tokenizer'} exists and is not empty; choose another --out" in said
     said = command.fails("prepare", good / "text.txt", "--tokenizer", good / "tokenizer", "--out", good / "shards")
@@ -371,7 +371,10 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["pretrain", "a.txt", "--out", "x", "--dropout", "1.5"], "dropout 1.5 must be at least 0 and less than 1"),
         (["pretrain", "a.txt", "--out", "x", "--precision", "bf16", "--device", "cpu"], "leave --precision out"),
         (["pretrain", "a.txt", "--out", "x", "--from", "m", "--size", "tiny"], "leave --size out"),
-        (["pretrain", "--out", "x", "--resume"], "x holds no run to resume: it has no heedful.toml"),
+        (
+            ["pretrain", "--out", "x", "--resume"],
+            "x holds no run to resume: there is no such folder",
+        ),
         (["fill", "model", "--top", "few"], "--top is 'few' but must be a whole number"),
         (
             ["pretrain", "a.txt", "--out", "x", "--errors", "ignore"],
@@ -381,7 +384,7 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["pretrain", "a.txt", "--out", "x", "--cased", "--from", "m"], "leave --cased out"),
         (["pretrain", "a.txt", "--out", "x", "--cased", "--tokenizer", "m"], "leave --cased out"),
         (["pretrain", "a.txt", "--out", "x", "--beta2", "1"], "beta2 1.0 must be at least 0 and less than 1"),
-        (["pretrain", "a.txt", "--out", "x", "--weight-decay=-1"], "weight_decay -1.0 must not be negative"),
+        (["pretrain", "a.txt", "--out", "x", "--weight-decay=-1"], "--weight-decay -1.0 must not be negative"),
         (["pretrain", "a.txt", "--out", "x", "--seed=-1"], "seed -1 must lie between 0 and 2^63"),
         (["prepare", "a.txt", "--out", "x", "--tokenizer", "y"], "y has no tokenizer"),
     ],

@@ -192,17 +192,21 @@ def test_fill_does_not_take_broken_text(home: Path, capsys: pytest.CaptureFixtur
 def test_info_tells_of_a_model(home: Path, capsys: pytest.CaptureFixture):
     told = json.loads("\n".join(run(capsys, "info", home / "model", "--json")))
     assert told["model"] == "BERT tiny: 2 layers, 128 wide, 2 heads"
-    assert told["heads"] == "masked words, next sentence"
-    assert told["reads"] == "512 tokens at most, 2 segments"
-    assert told["tokenizer"] == "300 tokens, uncased"
-    assert told["trained on"] == str(home / "text.txt")
-    assert told["steps"].startswith("4, ")
+    assert told["shape"] == {"layers": 2, "dim": 128, "heads": 2}
+    assert told["heads"] == ["masked words", "next sentence"]
+    assert told["reads"] == {"tokens": 512, "segments": 2}
+    assert told["tokenizer"] == {"tokens": 300, "case": "uncased"}
+    assert told["trained on"] == [str(home / "text.txt")]
+    assert told["steps"] == 4
+    assert told["tokens"] > 4
     # By hand: the embeddings and their norm, two layers, the pooler, the two heads.
     layer = 4 * (128 * 128 + 128) + 2 * 128 * 512 + 512 + 128 + 4 * 128
     heads = (128 * 128 + 128) + (128 * 128 + 128) + 2 * 128 + 300 + (2 * 128 + 2)
-    assert told["parameters"] == f"{128 * (300 + 512 + 2) + 2 * 128 + 2 * layer + heads:,}"
+    assert told["parameters"] == 128 * (300 + 512 + 2) + 2 * 128 + 2 * layer + heads
     lines = run(capsys, "info", home / "model")
     assert lines[0].split(maxsplit=1) == ["model", told["model"]]
+    assert lines[1].split(maxsplit=1) == ["parameters", f"{told['parameters']:,}"]
+    assert "heads       masked words, next sentence" in lines
 
 
 def test_info_tells_how_to_go_on_with_an_unfinished_run(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture):

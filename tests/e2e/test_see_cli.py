@@ -103,7 +103,7 @@ def test_names_and_wishes_that_can_not_be(shell: Shell, colours: Path):
     file = paint(shell.home / "one.png", "red")
     asked = {
         ("ona.png",): f"{shell.home / 'ona.png'} does not exist; did you mean {file}?",
-        ("one.png", "--top", "0"): "top 0 must be at least 1",
+        ("one.png", "--top", "0"): "--top 0 must be at least 1",
         (
             "one.png",
             "--layer",
@@ -126,7 +126,10 @@ def test_names_and_wishes_that_can_not_be(shell: Shell, colours: Path):
     line = f"layer 7 is not one of {colours}; choose from 1 to 2"
     assert shell.fails("see", colours, file, "--picture", picture, "--layer", "7") == line
     assert not picture.exists()
-    assert shell.fails("see", shell.home / "none", file).endswith("there is no such folder")
+    way_out = "name the folder that a training command wrote, or one of Hugging Face's layout"
+    said = shell.fails("see", shell.home / "none", file)
+    assert said.endswith(f"there is no such folder; {way_out}")
+    assert shell.fails("see", shell.home, file).endswith(f"it has no config.json; {way_out}")
     assert "there is no image to look at" in shell.fails("see", colours)
 
 
@@ -205,3 +208,23 @@ def test_export_and_what_the_engine_says(shell: Shell, colours: Path):
     facts = shell.goes_on("info", model)
     assert "labels      3: red, green, blue\n" in facts
     assert "exported    for onnx\n" in facts
+
+
+def test_predict_says_who_reads_images(shell: Shell, colours: Path):
+    said = shell.fails("predict", colours, paint(shell.home / "red.png", "red"))
+    assert said.endswith("reads images, not texts; use `heedful see`, in Python heedful.load")
+
+
+def test_nothing_is_named_to_evaluate_on(shell: Shell, colours: Path, encoder: Path):
+    said = shell.fails("evaluate", colours)
+    assert said.endswith(f"nothing to evaluate {colours} on; name images as `heedful train-vision` takes")
+    assert "FILE… is missing: name labelled data" in shell.fails("evaluate", encoder)
+
+
+def test_where_nothing_can_be_written_nothing_is_looked_at(shell: Shell, colours: Path):
+    nowhere = shell.home / "none"
+    broken = cut_short(shell.home / "broken.png")  # which would be said if it were looked at
+    there_is_none = f"there is no folder {nowhere}; make it"
+    assert there_is_none in shell.fails("see", colours, broken, "--picture", nowhere / "x.png")
+    assert there_is_none in shell.fails("evaluate", colours, broken, "--picture", nowhere / "x.png")
+    assert there_is_none in shell.fails("evaluate", colours, broken, "--predictions", nowhere / "x.jsonl")

@@ -151,16 +151,16 @@ OPTIONS = {
     ("--lr", "nan"): "lr nan must be above 0",
     ("--average", "0"): "average 0 must be at least 1",
     ("--samples", "-1"): "samples -1 must not be negative",
-    ("--evaluations", "0"): "evaluations 0 must be at least 1",
-    ("--checkpoint-every", "0"): "checkpoint_every 0 would never go on; write steps like 500 or a time like 5m",
+    ("--evaluations", "0"): "--evaluations 0 must be at least 1",
+    ("--checkpoint-every", "0"): "--checkpoint-every 0 would never go on; write steps like 500 or a time like 5m",
     ("--label-smoothing", "1"): "label_smoothing 1.0 must be at least 0 and less than 1",
     ("--dropout", "1"): "dropout 1.0 must be at least 0 and less than 1",
     ("--score", "cosine"): "--score is 'cosine'; choose from concat, dot, general, location, scaled",
     ("--size", "huge"): "--size is 'huge'; choose from base, big, small, tiny",
     ("--seed", "x"): "--seed is 'x' but must be a whole number",
-    ("--seed", "-1"): "seed -1 must lie between 0 and 2^63",
+    ("--seed", "-1"): "--seed -1 must lie between 0 and 2^63",
     ("--sourse", "en"): "Unrecognized options: --sourse, en; did you mean --source?",
-    ("--resume",): "{out} holds no run to resume: it has no heedful.toml",
+    ("--resume",): "{out} holds no run to resume: there is no such folder; name the --out that the run had",
 }
 """What is typed, and what is said of it."""
 

@@ -117,8 +117,12 @@ ARRAYS = {
         "x_train.npy has the shape (6, 64); give images as",
     ),
     "integers of another kind": (np.zeros((6, 8, 8), np.int32), np.arange(6) % 2, "x_train.npy holds int32; give"),
-    "floats beyond one": (np.full((6, 8, 8), 7.5), np.arange(6) % 2, "x_train.npy has the pixel 7.5; floats must be"),
-    "no numbers": (np.full((6, 8, 8), np.nan), np.arange(6) % 2, "x_train.npy has the pixel nan; floats must be"),
+    "floats beyond one": (
+        np.full((6, 8, 8), 7.5),
+        np.arange(6) % 2,
+        "x_train.npy has pixels from 7.5 to 7.5; floats",
+    ),
+    "no numbers": (np.full((6, 8, 8), np.nan), np.arange(6) % 2, "x_train.npy has the pixel nan, which is no number"),
     "two channels": (np.zeros((6, 8, 8, 2), np.uint8), np.arange(6) % 2, "without an axis of 1, 3 or 4 channels"),
     "a label too few": (np.zeros((6, 8, 8), np.uint8), np.arange(5) % 2, "has 6 images and"),
     "labels that are no labels": (np.zeros((6, 8, 8), np.uint8), np.ones(6) / 3, "y_train.npy holds float64; give"),
@@ -136,28 +140,36 @@ def test_arrays_that_are_no_labelled_images(shell: Shell, name: str):
     assert problem in shell.fails(*command(shell, folder))
 
 
+def test_labels_are_not_named_beside_images(shell: Shell):
+    said = shell.fails(*command(shell, "images.npy", "labels.npy"))
+    assert said.startswith(
+        "labels.npy is one name too many: DATA is one folder or file; of a pair of arrays name the"
+    )
+    assert "Unrecognized options: --lables" in shell.fails(*command(shell, "images.npy"), "--lables", "labels.npy")
+
+
 def test_a_dev_set_with_other_classes(shell: Shell, photos: Path):
     pictures(shell.home / "other", "cat", 3)
     pictures(shell.home / "other", "dog", 3)
     said = shell.fails(*command(shell, photos), "--dev", shell.home / "other")
-    expected = "has the class 'dog', which is none of those trained on: cat, horse"
-    assert said == f"{shell.home / 'other'} {expected}"
+    expected = "has the class 'dog', which is none of those trained on: cat, horse; give it one of these names"
+    assert said == f"{shell.home / 'other'} {expected}, leave it out, or train with it"
 
 
 ASKED = {
     ("--patch-size", "3"): "--patch-size 3 does not divide the images' 8 pixels; choose from 1, 2, 4, 8",
-    ("--patch-size", "0"): "patch_size 0 must be at least 1",
-    ("--image-size", "100000"): "image_size 100000 must lie between 1 and 1024; 224 is usual",
-    ("--image-size", "0"): "image_size 0 must lie between 1 and 1024; 224 is usual",
+    ("--patch-size", "0"): "--patch-size 0 must be at least 1",
+    ("--image-size", "100000"): "--image-size 100000 must lie between 1 and 1024; 224 is usual",
+    ("--image-size", "0"): "--image-size 0 must lie between 1 and 1024; 224 is usual",
     ("--image-size", "512", "--patch-size", "2"): (
         "patches of 2 x 2 are 65,536 of an image of 512 x 512, and 4,096 is the most; choose a larger --patch-size, "
         "or a smaller --image-size"
     ),
     ("--channels", "4"): "channels 4 must be 1, for grey, or 3, for colours",
-    ("--held-out", "1.5"): "held_out 1.5 must lie between 0 and 1",
+    ("--held-out", "1.5"): "--held-out 1.5 must lie between 0 and 1",
     ("--epochs", "3"): "--epochs and --steps exclude each other; give one of them",
     ("--mixup", "-1"): "mixup -1 is not 0 or more; try 0.8, or 0 for none",
-    ("--stochastic-depth", "1"): "stochastic_depth 1.0 must be at least 0 and less than 1",
+    ("--stochastic-depth", "1"): "--stochastic-depth 1.0 must be at least 0 and less than 1",
     ("--shifted-patches", "--convolutional-stem"): (
         "--shifted-patches and --convolutional-stem both make the tokens; choose one of them"
     ),
@@ -168,7 +180,7 @@ ASKED = {
         "with locality a token looks at others, but there is one alone; choose a smaller patch_size"
     ),
     ("--recipe", "fashion"): "there is no recipe 'fashion'; did you mean fashion_mnist?",
-    ("--checkpoint-every", "0"): "checkpoint_every 0 would never go on; write steps like 500 or a time like 5m",
+    ("--checkpoint-every", "0"): "--checkpoint-every 0 would never go on; write steps like 500 or a time like 5m",
     ("--shard",): "--shard is for pretrain; leave it out: every process then has the whole model",
     ("--dev", "digits", "--held-out", "0.2"): "--dev has the images to evaluate on; leave --held-out out",
 }
@@ -199,8 +211,21 @@ def test_a_model_is_not_trained_twice(shell: Shell, photos: Path):
 
 
 def test_what_is_no_run_cannot_be_resumed(shell: Shell):
-    said = shell.fails("train-vision", "--resume", "--out", shell.home / "out")
-    assert said == f"{shell.home / 'out'} holds no run to resume: it has no heedful.toml"
+    out = shell.home / "out"
+    said = shell.fails("train-vision", "--resume", "--out", out)
+    assert said == f"{out} holds no run to resume: there is no such folder; name the --out that the run had"
+
+
+def test_what_can_be_said_at_once_is_not_said_after_reading(shell: Shell, photos: Path):
+    (photos / "cat" / "bad.png").write_bytes(b"broken")  # which would be said if images were read
+    run = ("train-vision", photos, "--cache", shell.home / "cache", "--size", "micro", "--device", "cpu")
+    said = shell.fails(*run, "--out", shell.home / "out", "--budget", "10x")
+    assert "'10x' is not a duration; write it like 90s, 10m or 1h30m" in said
+    said = shell.fails(*run, "--out", shell.home / "out", "--steps", "2", "--checkpoint-every", "soon")
+    assert "'soon' is not a duration" in said
+    (shell.home / "file").touch()
+    said = shell.fails(*run, "--out", shell.home / "file" / "out", "--steps", "2")
+    assert f"{shell.home / 'file' / 'out'} can't be made in {shell.home / 'file'}" in said
 
 
 def test_a_rate_that_is_far_too_high_ends_in_words(shell: Shell, photos: Path):

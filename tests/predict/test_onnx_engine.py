@@ -296,7 +296,7 @@ def test_export_refuses_what_it_can_not_do(folders: dict[str, Path], tmp_path: P
         export(folder, to="tflite", int8=False, out=None)
     with pytest.raises(UserError, match=r"is a folder; name a file$"):
         export(folder, to="onnx", int8=False, out=tmp_path)
-    with pytest.raises(UserError, match=r"there is no such folder$"):
+    with pytest.raises(UserError, match="there is no such folder; name the folder that"):
         export(tmp_path / "nowhere", to="onnx", int8=False, out=None)
     assert not (tmp_path / "nowhere").exists()
     note = tmp_path / "x_int8.onnx"

@@ -280,7 +280,7 @@ def test_each_kind_of_folder_says_which_way_it_is_asked(translator: Make, encode
         heedful.load(translator("good"), engine="onnx")
     with pytest.raises(UserError, match=r"int8 is for the ctranslate2 engine; .*--engine ctranslate2"):
         heedful.load(translator("good"), int8=True)
-    with pytest.raises(UserError, match=r"nowhere is not a model folder: there is no such folder$"):
+    with pytest.raises(UserError, match="nowhere is not a model folder: there is no such folder; name"):
         heedful.load([translator("good"), tmp_path / "nowhere"])
 
 

@@ -41,8 +41,19 @@ def test_what_is_not_free_is_left_alone(tmp_path: Path):
             claim(path, replace(RECIPE, corpus=("b.txt",)))
     assert read_recipe(tmp_path / "run" / "heedful.toml") == RECIPE
     assert file.read_bytes() == b"mine"
-    require_free(tmp_path / "missing")
-    assert not (tmp_path / "missing").exists()
+    before = sorted(tmp_path.rglob("*"))
+    require_free(tmp_path / "missing" / "deep")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_where_no_folder_can_be_made(tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes(b"mine")
+    with pytest.raises(UserError, match=f"can't be made in {file} .*; choose another --out"):
+        require_free(file / "out")
+    if Path("/proc/self").exists():
+        with pytest.raises(UserError, match=r"/proc/heedful/out can't be made in /proc \(.*\); choose another --out"):
+            require_free(Path("/proc/heedful/out"))
 
 
 def test_a_new_folder_is_given_back_by_removing_it(tmp_path: Path):
@@ -75,10 +86,11 @@ def test_giving_back_what_has_gone_is_no_trouble(tmp_path: Path):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"run": PretrainRun(steps=7, seed=5)}, "run.seed"),
-        ({"objective": ObjectivePart(length=24)}, "objective.length"),
-        ({"run": PretrainRun(steps=11, seed=3), "optimizer": OptimizerPart(lr=1e-3)}, "optimizer.lr, run.steps"),
-        ({"corpus": ("another.txt",)}, "corpus"),
+        ({"run": PretrainRun(steps=7, seed=5)}, "--seed"),
+        ({"objective": ObjectivePart(length=24)}, "--length"),
+        ({"run": PretrainRun(steps=11, seed=3), "optimizer": OptimizerPart(lr=1e-3)}, "--lr, --steps"),
+        ({"corpus": ("another.txt",)}, "CORPUS"),
+        ({"optimizer": replace(RECIPE.optimizer, name="muon")}, "--optimizer"),
     ],
 )
 def test_a_run_is_resumed_only_as_it_was(tmp_path: Path, change: dict[str, Any], named: str):
@@ -96,7 +108,9 @@ def test_what_does_not_make_it_another_run_may_change(tmp_path: Path):
 
 
 def test_what_is_no_run_or_a_complete_one_is_not_resumed(tmp_path: Path):
-    with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml"):
+    with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml; name the --out that"):
+        reclaim(tmp_path, RECIPE, read_recipe)
+    with pytest.raises(UserError, match="missing holds no run to resume: there is no such folder; name the --out"):
         reclaim(tmp_path / "missing", RECIPE, read_recipe)
     claim(tmp_path, RECIPE)
     (tmp_path / "model.safetensors").write_bytes(b"")

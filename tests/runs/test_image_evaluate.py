@@ -240,3 +240,21 @@ def test_the_digits_that_are_always_there(tmp_path: Path):
     found = run.evaluate(predictor, "digits", folder=tmp_path)
     assert run.lines(found)[0] == "179 images of digits, those held out while training"
     assert found.examples[0].where.startswith("digits[")
+
+
+def test_a_model_of_the_digits_needs_no_name_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    model = Path("digits")  # what a first model is often called
+    model.mkdir()
+    with pytest.raises(
+        UserError, match=r"nothing to evaluate digits on; name images as `heedful train-vision` takes$"
+    ):
+        run.own_images(model)
+    (model / "heedful.toml").write_text(to_toml(VisionRecipe()), encoding="utf-8")
+    assert run.own_images(model) == "digits"
+    config = ViTConfig(image_size=8, patch_size=4, channels=1, layers=1, dim=8, heads=1, ffn_dim=5)
+    save_vit(ViTClassifier(config, tuple("0123456789")), model)
+    assert len(run.evaluate(heedful.load(model, "cpu"), "digits").examples) == 1797
+    (model / "heedful.toml").write_text(to_toml(VisionRecipe(data="album")), encoding="utf-8")
+    with pytest.raises(UserError, match="such as those that it was trained on: heedful evaluate digits album"):
+        run.own_images(model)

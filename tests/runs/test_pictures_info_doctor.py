@@ -78,6 +78,47 @@ def test_the_curves_show_every_metric_that_the_run_has(tmp_path: Path):
     assert_drawn(tmp_path / "curves.png", 3 * 352)
 
 
+def test_curves_of_images_have_what_was_held_out_beside_the_training(tmp_path: Path, drawn: list[Figure]):
+    trained = {"image_loss": 2.5, "image_accuracy": 0.25, "lr": 0.01, "tokens_per_second": 997.0}
+    tested = {"loss": 1.5, "accuracy": 0.75, "macro_f1": 0.7}
+    report(
+        tmp_path,
+        [{"kind": "train", "step": 3, **trained}, {"kind": "heldout", "step": 5, **tested}],
+    )
+    pictures.curves(tmp_path, tmp_path / "curves.png")
+    panels = {axis.get_title(): axis for axis in drawn[0].axes}
+    assert set(panels) == {
+        "images: loss",
+        "images: share right",
+        "mean F1 of the classes (held out)",
+        "learning rate",
+        "tokens a second",
+    }
+    points = {line.get_label(): line.get_xydata().tolist() for line in panels["images: loss"].lines}
+    assert points == {"training": [[3, 2.5]], "held out": [[5, 1.5]]}
+    points = {line.get_label(): line.get_xydata().tolist() for line in panels["images: share right"].lines}
+    assert points == {"training": [[3, 0.25]], "held out": [[5, 0.75]]}
+    legend = panels["images: loss"].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["training", "held out"]
+
+
+@pytest.mark.parametrize("labels", [("a", "b", "c"), ("circle", "cross", "square"), ("abcdefgh", "b")])
+def test_nothing_of_a_confusion_is_cut_off(tmp_path: Path, drawn: list[Figure], labels: tuple[str, ...]):
+    pictures.confusion(np.eye(len(labels), dtype=int), labels, tmp_path / "matrix.png")
+    axis, figure = drawn[0].axes[0], drawn[0]
+    figure.draw_without_rendering()  # saved at another resolution, it is laid out anew
+    truth, predicted = (one.label.get_window_extent() for one in (axis.yaxis, axis.xaxis))
+    assert truth.x0 >= 2
+    assert predicted.y0 >= 2
+    assert figure.axes[1].yaxis.label.get_window_extent().x1 <= figure.bbox.width - 2
+
+
+def test_no_picture_in_a_folder_that_is_not_there(tmp_path: Path):
+    with pytest.raises(UserError, match=f"can't be drawn: there is no folder {tmp_path}/none; make it, or choose"):
+        pictures.check_format(tmp_path / "none" / "x.png")
+
+
 def test_no_curves_without_reports(tmp_path: Path):
     with pytest.raises(UserError, match=r"holds no run: it has no metrics\.jsonl"):
         pictures.curves(tmp_path, tmp_path / "curves.png")

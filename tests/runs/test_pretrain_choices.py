@@ -364,11 +364,11 @@ def test_another_schedule_puts_the_decay_of_a_recipe_aside(tmp_path: Path):
         (("--decay", "0.2"), "^--decay is for --schedule trapezoid; leave it out: linear falls all along"),
         (
             ("--schedule", "trapezoid", "--decay", "0.95"),
-            "^decay 0.95 is a share of the run and must be above 0, and at most 0.9 after a warmup of 0.1",
+            "^--decay 0.95 is a share of the run and must be above 0, and at most 0.9 after a warmup of 0.1",
         ),
-        (("--schedule", "trapezoid", "--decay", "0"), "^decay 0.0 is a share of the run and must be above 0"),
-        (("--final-mask-rate", "1"), "^final_mask_rate 1.0 must lie between 0 and 1"),
-        (("--mask-rate", "0"), "^mask_rate 0.0 must lie between 0 and 1"),
+        (("--schedule", "trapezoid", "--decay", "0"), "^--decay 0.0 is a share of the run and must be above 0"),
+        (("--final-mask-rate", "1"), "^--final-mask-rate 1.0 must lie between 0 and 1"),
+        (("--mask-rate", "0"), "^--mask-rate 0.0 must lie between 0 and 1"),
     ],
 )
 def test_what_is_no_choice_is_refused_in_a_line(arguments: tuple[str, ...], message: str):

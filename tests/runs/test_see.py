@@ -185,3 +185,64 @@ def test_wishes_that_can_not_be(predictor: ImagePredictor, tmp_path: Path, album
     with pytest.raises(UserError, match=r"layer 3 is not one of .*; choose from 1 to 2"):
         see.see(predictor, [album / "c.png"], Wanted(picture=tmp_path / "p.png", layer=3), said.append)
     assert said == []
+
+
+def said_of(predictor: ImagePredictor, *names: object) -> list[str]:
+    said: list[str] = []
+    see.see(predictor, find([str(name) for name in names]), Wanted(top=1), said.append)
+    return said
+
+
+def test_arrays_have_an_answer_for_each_row(tmp_path: Path, predictor: ImagePredictor):
+    painted = np.stack([np.full((17, 13, 3), COLOURS[name], np.uint8) for name in ("blue", "red", "green")])
+    labels = np.arange(3)
+    np.save(tmp_path / "images.npy", painted)
+    np.save(tmp_path / "floats.npy", painted.transpose(0, 3, 1, 2) / 255)
+    np.savez(tmp_path / "both.npz", x=painted[:2], y=labels)
+    np.savez(tmp_path / "alone.npz", found=painted[1:])
+    np.savez(tmp_path / "unclear.npz", one=painted, two=painted)
+    np.savez(tmp_path / "parts.npz", x_train=painted, x_test=painted[:1])
+    found = said_of(predictor, tmp_path / "images.npy")
+    answers = [line.removeprefix(f"{tmp_path}/").split()[:2] for line in found]
+    assert answers == [["images.npy[0]:", "blue"], ["images.npy[1]:", "red"], ["images.npy[2]:", "green"]]
+    alike = [line.replace("floats", "images") for line in said_of(predictor, tmp_path / "floats.npy")]
+    assert alike == found
+    assert said_of(predictor, tmp_path / "images.npy[1]") == [found[1]]
+    assert [line.partition(": ")[0] for line in said_of(predictor, tmp_path / "both.npz")] == [
+        f"{tmp_path}/both.npz:x[0]",
+        f"{tmp_path}/both.npz:x[1]",
+    ]
+    assert [line.split()[1] for line in said_of(predictor, tmp_path / "alone.npz")] == ["red", "green"]
+    assert len(said_of(predictor, tmp_path / "parts.npz")) == 4
+    refused = {
+        "images.npy[3]": "has no image 3; it has 3, counted from 0",
+        "unclear.npz": "holds one, two; name the array with the images x or images",
+        "parts.npz[0]": r"holds several arrays of images \(.*x_train, .*x_test\); save the one that is meant alone",
+    }
+    for name, line in refused.items():
+        with pytest.raises(UserError, match=line):
+            find([str(tmp_path / name)])
+
+
+def test_rows_are_seen_as_their_files_would_be(tmp_path: Path, predictor: ImagePredictor):
+    pixels = np.random.default_rng(5).integers(0, 256, (7, 29, 23, 3), np.uint8)
+    np.save(tmp_path / "images.npy", pixels)
+    for number, one in enumerate(pixels):
+        Image.fromarray(one).save(tmp_path / f"{number}.png")
+    rows = said_of(predictor, tmp_path / "images.npy")
+    assert [row.partition(": ")[2] for row in rows] == [
+        said_of(predictor, tmp_path / f"{number}.png")[0].partition(": ")[2] for number in range(7)
+    ]
+
+
+def test_the_digits_can_be_seen(tmp_path: Path, predictor: ImagePredictor, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (one,) = find(["digits[1796]"])
+    assert isinstance(one, see.Rows)
+    assert (one.stored.shape, one.only) == ((1797, 8, 8), 1796)
+    assert said_of(predictor, "digits[1796]")[0].startswith("digits[1796]: ")
+    with pytest.raises(UserError, match="digits has no image 1797; it has 1,797, counted from 0"):
+        find(["digits[1797]"])
+    Path("digits").mkdir()
+    Image.new("RGB", (3, 3)).save("digits/one.png")
+    assert find(["digits"]) == [Path("digits/one.png")]

@@ -140,7 +140,7 @@ def test_the_share_asked_for_is_held_out(file):
 
 @pytest.mark.parametrize("share", [-0.1, 1, 1.5, float("nan")])
 def test_an_impossible_share_is_refused(share):
-    with pytest.raises(UserError, match="held_out"):
+    with pytest.raises(UserError, match="--held-out"):
         TextPart(held_out=share)
 
 

@@ -104,9 +104,9 @@ def test_the_curves_show_loss_and_bleu(tmp_path: Path, monkeypatch: pytest.Monke
     pictures.curves(tmp_path, tmp_path / "curves.png")
     loss, right, bleu = figures[0].axes
     assert [axis.get_title() for axis in (loss, right, bleu)] == [
-        "next token: loss",
-        "next token: share right",
-        "BLEU",
+        "next token: loss (training)",
+        "next token: share right (training)",
+        "BLEU (held out)",
     ]
     assert loss.lines[0].get_xydata().tolist() == [[3, 5.5], [7, 4.5]]
     assert bleu.lines[0].get_xydata().tolist() == [[5, 12.345]]

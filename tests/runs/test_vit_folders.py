@@ -75,6 +75,18 @@ def test_what_a_folder_holds(colours: Path):
     ]
 
 
+def test_what_a_folder_holds_for_programs(colours: Path):
+    assert info.as_json(colours) == {
+        "model": "ViT of its own size: 2 layers, 24 wide, 3 heads, 3 x 3 patches of 4 x 4 pixels",
+        "shape": {"layers": 2, "dim": 24, "heads": 3, "patch_size": 4},
+        "parameters": sum(parameter.numel() for parameter in load_vit(colours).parameters()),
+        "head": "tells images apart",
+        "labels": ["red", "green", "blue"],
+        "reads": {"pixels": 12, "channels": 3},
+        "exported": [],
+    }
+
+
 def test_what_differs_from_the_published(tmp_path: Path):
     config = ViTConfig(**SMALL, channels=1, pool="mean", locality=True, pixels=Pixels(edge=13))
     labels = tuple(map(str, range(13)))
@@ -101,7 +113,14 @@ def test_how_it_was_made(folder: Path):
     (folder / "metrics.jsonl").write_text(json.dumps(report) + "\n", encoding="utf-8")
     (folder / "evaluation.json").write_text(json.dumps({"scores": {"accuracy": 0.9876}}), encoding="utf-8")
     found = dict(info.describe(folder))
-    assert (found["trained on"], found["steps"], found["held out"]) == ("album", "7, 1,303 tokens", "accuracy 98.8%")
+    assert (found["trained on"], found["steps"], found["held out"]) == ("album", "7, 130 images", "accuracy 98.8%")
+    told = info.as_json(folder)
+    assert (told["trained on"], told["steps"], told["images"], told["held out"]) == (
+        ["album"],
+        7,
+        130,  # of 9 patches and [CLS]
+        {"accuracy": 0.9876},
+    )
     (folder / "config.json").unlink()
     found = dict(info.describe(folder))
     assert found["run"] == "unfinished, no checkpoint yet"

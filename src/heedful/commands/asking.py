@@ -99,10 +99,12 @@ def predict(
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.predict import load_predictor
+    from heedful.predict.loading import require_texts
     from heedful.runs.dataset import one_file
     from heedful.runs.prediction import Asking
     from heedful.runs.prediction import predict as run
 
+    require_texts(model)  # before a file that only another model could read
     asking = Asking(
         columns=Columns(text=text, pair=pair),
         errors=errors,

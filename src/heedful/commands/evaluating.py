@@ -17,7 +17,7 @@ BEAM = 5
 
 def evaluate(
     model: Annotated[Positional[Path], arg(metavar="MODEL")],
-    file: Annotated[Positional[tuple[str, ...]], arg(metavar="FILE…")],
+    file: Annotated[Positional[tuple[str, ...]], optional(metavar="FILE…")] = (),
     text: Column = None,
     pair: Column = None,
     label: Annotated[UseAppendAction[tuple[str, ...]], optional(metavar="COLUMN")] = (),
@@ -45,7 +45,8 @@ def evaluate(
     Args:
         model: A model folder: a translator, an image classifier, or another model with a head.
         file: Labelled data as `heedful finetune` takes it; for a translator tables of pairs, or a file of sources
-            and the file of their translations; for an image classifier what `heedful train-vision` takes.
+            and the file of their translations; for an image classifier what `heedful train-vision` takes, or nothing
+            if it was trained on the digits.
         text: Column of the text. Found by itself when its name is usual, like the others.
         pair: Column of the second text, for pairs.
         label: Column of the label or the number; several times for several numbers.
@@ -77,6 +78,9 @@ def evaluate(
         from heedful.runs.pictures import check_format
 
         check_format(picture)
+    if predictions is not None and not predictions.parent.is_dir():
+        raise UserError(f"{predictions} can't be written: there is no folder {predictions.parent}; make it first")
+    file = file or _own(model)
     loaded = load(model, device, precision=precision, engine=engine, int8=int8)
     of_texts = {"text": text, "pair": pair, "label": label, "separator": separator != ","}
     of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
@@ -111,6 +115,17 @@ def evaluate(
         text=text, pair=pair, label=label, separator=separator, errors=errors, truncate=truncate, skip_bad=skip_bad
     )
     _with_head(loaded, file, part, worst, json, predictions, picture)
+
+
+def _own(model: Path) -> tuple[str, ...]:
+    """What a model is evaluated on where nothing is named, if there is such a thing."""
+    from heedful.predict.loading import sees
+
+    if not sees(model):
+        raise UserError("FILE… is missing: name labelled data to evaluate on (heedful evaluate --help says more)")
+    from heedful.runs.image_evaluate import own_images
+
+    return (own_images(model),)
 
 
 def _with_head(

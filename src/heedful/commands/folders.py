@@ -1,5 +1,6 @@
 """Commands about a folder or the machine."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,11 +18,14 @@ def info(
 
     Args:
         model: A model folder.
-        json: As one JSON object.
+        json: As one JSON object, numbers as numbers and lists in full.
     """
-    from heedful.runs.info import describe
+    from heedful.runs.info import as_json, describe
 
-    facts(describe(model), as_json=json)
+    if json:
+        say(dumps(as_json(model), ensure_ascii=False, indent=2))
+    else:
+        facts(describe(model), as_json=False)
 
 
 def plot(

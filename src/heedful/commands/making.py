@@ -1,5 +1,6 @@
 """Commands that make something: a vocabulary, prepared text, a model."""
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -208,16 +209,29 @@ def vision_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.options import without
+    from heedful.runs.options import NO_SHARDS, without
     from heedful.runs.vision_options import DIGITS, RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
+
+    if "--shard" in arguments:  # which its help does not list
+        raise UserError(NO_SHARDS)
 
     def under(base: VisionRecipe) -> VisionOptions:
         default = VisionOptions(settings=without(base, _put_aside(arguments, RIVALS)), out=MISSING)
-        return parse(VisionOptions, "train-vision", arguments, default=default)
+        try:
+            return parse(VisionOptions, "train-vision", arguments, default=default)
+        except UserError as error:
+            spare = re.match(r"Unrecognized options: ([^-\s]\S*)", str(error))
+            if spare is None:
+                raise
+            raise UserError(
+                f"{spare[1]} is one name too many: DATA is one folder or file; "
+                "of a pair of arrays name the images, and the labels are found beside them"
+            ) from None
 
     options = under(_base(arguments, VisionRecipe(), load_recipe, read_recipe))
-    own = options.settings.data == DIGITS and not Path(DIGITS).exists()
-    if own and options.recipe is None and not options.resume:
+    from heedful.data.image_store import is_digits
+
+    if options.recipe is None and not options.resume and is_digits(options.settings.data):
         return under(load_recipe(DIGITS))
     return options
 

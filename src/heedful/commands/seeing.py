@@ -24,14 +24,16 @@ def see(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
 ) -> None:
-    """Say what is in images: the most probable classes of each, one line a file.
+    """Say what is in images: the most probable classes of each, one line an image.
 
     Args:
         model: The folder of an image classifier.
-        image: Files (png, jpeg, bmp, webp, gif), folders with such files, or patterns like 'photos/*.jpg'.
+        image: Files (png, jpeg, bmp, webp, gif), folders with such files, patterns like 'photos/*.jpg'; arrays
+            (.npy, .npz, IDX), each row an image, or one of them as 'images.npy[7]'; digits for the embedded ones.
         top: Classes to name for each image, the most probable first.
         json: One JSON object an image.
-        picture: Draw here which patches each head of a layer looks at, over the image, as png, svg or pdf.
+        picture: Draw here which patches each head of a layer looks at, over the image, as png, svg or pdf; of
+            many images, the first 8.
         layer: Whose heads are drawn, counted from 1 (the last by default).
         skip_bad: Pass over files that can't be read. How many is said, in JSON why.
         engine: What computes: torch, or what `heedful export` wrote.
@@ -43,9 +45,9 @@ def see(
     from heedful.runs import see as run
 
     wanted = run.Wanted(top=top, json=json, skip_bad=skip_bad, picture=picture, layer=layer)
-    files = run.find(image)
+    found = run.find(image)
     predictor = load_images(model, device, precision=precision, engine=engine, int8=int8)
-    if remark := run.see(predictor, files, wanted, say):
+    if remark := run.see(predictor, found, wanted, say):
         warn(remark)
     if picture is not None and not json:
         say(f"drew {picture}")

@@ -139,21 +139,53 @@ def _of_file(file: Path) -> Found:
         pairs = _pairs(arrays, str(file))
         if not pairs:
             there = ", ".join(arrays) or "nothing"
+            kinds = {_words(name)[0] for name in arrays}
+            lacking = " but no labels" if "x" in kinds and "y" not in kinds else ""
             raise UserError(
-                f"{file} holds {there}; name the arrays x and y, images and labels, or x_train, y_train …"
+                f"{file} holds {there}{lacking}; name the arrays x and y, images and labels, or x_train, y_train …"
             )
         return _of_pairs(pairs, file, names if names is not None else _names_beside(file.parent))
     if file.name.lower().endswith(ENDINGS):
         raise UserError(f"{file} is one image; give the folder with the class folders")
-    if not _reader(file):
+    read = _reader(file)
+    if not read:
         raise UserError(f"{file} can't be read as images; give {_KINDS}")
     beside = {entry.name: _reader(entry) for entry in sorted(file.parent.iterdir()) if _reader(entry)}
     chosen = {name: read for name, read in beside.items() if _words(name)[1:] == _words(file.name)[1:]}
     pairs = _pairs(chosen, str(file.parent))
     if not pairs:
-        raise UserError(f"{file} has no labels beside it; put them into a file named like it, with labels for images")
+        read()  # said first, if it is no array at all
+        raise UserError(_alone(file))
     (pair,) = pairs.values()
     return Found(_of_pair(*pair, file, _names_beside(file.parent)), None)
+
+
+def _alone(file: Path) -> str:
+    """What is missing beside an array, and what it must be called."""
+    content = _words(file.name)[0]
+    if content is None:
+        return (
+            f"{file} is named neither as images nor as labels; name the two alike, "
+            "as images.npy and labels.npy, or x_train.npy and y_train.npy"
+        )
+    mine, theirs = (_IMAGES, _LABELS) if content == "x" else (_LABELS, _IMAGES)
+    words = re.split(r"([-_. ]+)", file.name)
+    place = next(place for place, word in enumerate(words) if word.lower() in mine)
+    words[place] = {"x": "y", "y": "x"}.get(words[place].lower(), theirs[0])
+    lacking = "labels" if content == "x" else "images"
+    return f"{file} has no {lacking} beside it; put them into {file.with_name(''.join(words))}"
+
+
+def arrays_of(file: Path) -> list[StoredArray]:
+    """The arrays of images that a file holds, whatever their labels; none where its name is not that of arrays."""
+    if file.suffix.lower() == ".npz":
+        arrays = read_npz(file)
+        chosen = [read for name, read in arrays.items() if _words(name)[0] == "x"] or list(arrays.values())
+        if len(chosen) > 1 and not any(_words(name)[0] == "x" for name in arrays):
+            raise UserError(f"{file} holds {', '.join(arrays)}; name the array with the images x or images")
+        return [read() for read in chosen]
+    read = _reader(file)
+    return [read()] if read else []
 
 
 def _reader(file: Path) -> Read | None:

@@ -78,7 +78,7 @@ def prepare(
     With `classes`, those of a model, labels are indices into them, and the images may be of a single one.
     """
     _check(size, channels)
-    if name == DIGITS and not Path(name).exists():
+    if is_digits(name):
         return _digits(size, channels, classes)
     found = find(name)
     used = np.unique(found.train.labels)
@@ -103,6 +103,12 @@ def default_size(height: int, width: int) -> int:
     """The side of the square that images of a size are brought to."""
     side = min(height, width, MOST)
     return side if side < 8 else side - side % (4 if side <= 64 else 16)
+
+
+def is_digits(name: str) -> bool:
+    """Whether a name stands for the images that are always there: nothing has it, or no more than a model has."""
+    made = ("heedful.toml", "model.safetensors")
+    return name == DIGITS and (not Path(name).exists() or any((Path(name) / file).is_file() for file in made))
 
 
 def _check(size: int | None, channels: int | None) -> None:
@@ -141,11 +147,15 @@ def label_indices(part: Part, classes: tuple[str, ...]) -> np.ndarray:
         indices = np.array([int(name) for name in part.names])
         if indices.max() >= len(classes):
             raise UserError(
-                f"{part.where} has the label {indices.max()}, but there are classes for 0 to {len(classes) - 1} only"
+                f"{part.where} has the label {indices.max()}, but there are classes for 0 to {len(classes) - 1} "
+                "only; leave such images out, or train with them"
             )
         return indices[part.labels]
     known = ", ".join(classes[:10]) + (", …" if len(classes) > 10 else "")
-    raise UserError(f"{part.where} has the class {unknown[0]!r}, which is none of those trained on: {known}")
+    raise UserError(
+        f"{part.where} has the class {unknown[0]!r}, which is none of those trained on: {known}; "
+        "give it one of these names, leave it out, or train with it"
+    )
 
 
 def _is_number(name: str) -> bool:

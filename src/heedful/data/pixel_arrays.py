@@ -45,15 +45,21 @@ def pixel_shape(stored: StoredArray) -> tuple[int, int, int]:
 def pixel_pieces(stored: StoredArray, size: int, channels: int, framing: Framing = MIDDLE) -> Iterator[np.ndarray]:
     """The images at a size, grey or RGB, some at a time: (n, size, size, channels) uint8."""
     shape = pixel_shape(stored)
-    in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
-    rows = max(1, _PIECE // max(int(np.prod(shape)) * stored.dtype.itemsize, size * size * channels))
-    for piece in stored.pieces(rows):
-        pixels = _bytes(piece, stored.where)
-        pixels = pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)
+    for pixels in own_pieces(stored, least=size * size * channels):
         if shape == (size, size, channels) and framing.share in (None, 1.0):
             yield np.ascontiguousarray(pixels)
         else:
             yield np.stack([fitted(picture(one), size, channels, framing) for one in pixels])
+
+
+def own_pieces(stored: StoredArray, least: int = 1) -> Iterator[np.ndarray]:
+    """The images as they are, some at a time: (n, H, W, C) uint8. Each counts for so many bytes at least."""
+    shape = pixel_shape(stored)
+    in_front = len(stored.shape) == 4 and stored.shape[1:] != shape
+    rows = max(1, _PIECE // max(int(np.prod(shape)) * stored.dtype.itemsize, least))
+    for piece in stored.pieces(rows):
+        pixels = _bytes(piece, stored.where)
+        yield pixels.transpose(0, 2, 3, 1) if in_front else pixels.reshape(len(pixels), *shape)
 
 
 def picture(pixels: np.ndarray) -> Image.Image:
@@ -73,9 +79,26 @@ def _bytes(pixels: np.ndarray, where: str) -> np.ndarray:
         return pixels
     low, high = float(pixels.min()), float(pixels.max())
     if not (low >= 0.0 and high <= 1.0):  # also where one is no number
-        wrong = low if not low >= 0.0 else high
-        raise UserError(f"{where} has the pixel {wrong:g}; floats must be from 0 to 1: divide by 255, or give uint8")
+        raise UserError(f"{where} {_out_of_range(low, high)}")
     return np.rint(pixels.astype(np.float64) * 255.0).astype(np.uint8)
+
+
+def _out_of_range(low: float, high: float) -> str:
+    """What is wrong with floats that are no pixels, and how they become some."""
+    if not (np.isfinite(low) and np.isfinite(high)):
+        bad = low if not np.isfinite(low) else high
+        return f"has the pixel {bad:g}, which is no number from 0 to 1; mend or leave out such images"
+    found = f"has pixels from {low:g} to {high:g}; floats must be from 0 to 1"
+    if low >= -0.05 and high <= 1.05:
+        return f"{found}: cut off what is a little beyond with numpy.clip, or give uint8"
+    if low < 0:
+        centred = low >= -1 and high <= 1
+        return f"{found}: {'add 1 and divide by 2' if centred else 'undo what made them negative'}, or give uint8"
+    if high <= 16:
+        return f"{found}: divide by the most that a pixel can be, such as 16 for scikit-learn's digits"
+    if high <= 255:
+        return f"{found}: divide by 255, or give uint8"
+    return f"{found}: divide by the most that a pixel can be, such as 65535 for 16 bits"
 
 
 def _unflattened(shape: tuple[int, ...]) -> str:

@@ -155,7 +155,10 @@ def _unzipped(file: Path, member: str) -> Iterator[bytes]:
 def _npy(where: str, file: Path, bytes_of: Callable[[], Stream]) -> StoredArray:
     shape, by_columns, dtype = _header(where, bytes_of())
     if dtype.hasobject:
-        raise UserError(f"{where} holds Python objects, which are not read; save it with a type such as uint8")
+        raise UserError(
+            f"{where} holds Python objects, which are not read; save texts after .astype(str), "
+            "numbers with a type such as uint8"
+        )
     if not shape:
         raise UserError(f"{where} is a single value; give an array")
 

@@ -15,10 +15,19 @@ from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats import word2vec
 
+WAY_OUT = "name the folder that a training command wrote, or one of Hugging Face's layout"
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse a name that no folder has."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a model folder: there is no such folder; {WAY_OUT}")
+
 
 def read_document(folder: Path) -> dict[str, Any]:
     """A folder's config.json, which says at least what type of model it is."""
     path = folder / "config.json"
+<<<<<<< HEAD
     if not folder.is_dir():
         raise UserError(f"{folder} is not a model folder: there is no such folder")
     if not path.is_file() and (folder / word2vec.FILE).is_file():
@@ -26,10 +35,13 @@ def read_document(folder: Path) -> dict[str, Any]:
             f"{folder} holds word vectors, not a model; ask them with `heedful nearest {folder} WORD`, "
             f"or set them beside a model with `heedful contrast MODEL TEXT TEXT --word WORD --vectors {folder}`"
         )
+=======
+    require_folder(folder)
+>>>>>>> mend-images
     if not path.is_file() and (folder / "heedful.toml").is_file():
         raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
     if not path.is_file():
-        raise UserError(f"{folder} is not a model folder: it has no config.json")
+        raise UserError(f"{folder} is not a model folder: it has no config.json; {WAY_OUT}")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -12,7 +12,7 @@ from heedful.data.sentencepiece import Vocabulary
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
 from heedful.formats import translators, vit
-from heedful.formats.documents import read_document
+from heedful.formats.documents import read_document, require_folder
 from heedful.formats.huggingface import load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.rnn import Rnn
@@ -67,9 +67,16 @@ def sees(folder: Path) -> bool:
 
 
 def _type(folder: Path) -> str | None:
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    require_folder(folder)
     return read_document(folder).get("model_type") if (folder / "config.json").is_file() else None
+
+
+def require_texts(folder: Path) -> None:
+    """Refuse the folder of a model that is not asked by texts alone."""
+    if translates(folder):
+        raise UserError(f"{folder} translates; use `heedful translate`, in Python heedful.load")
+    if sees(folder):
+        raise UserError(f"{folder} reads images, not texts; use `heedful see`, in Python heedful.load")
 
 
 def load_predictor(
@@ -82,10 +89,7 @@ def load_predictor(
 ) -> Predictor:
     """The predictor in the folder of an encoder."""
     folder = Path(folder)
-    if translates(folder):
-        raise UserError(f"{folder} translates; use `heedful translate`, in Python heedful.load")
-    if sees(folder):
-        raise UserError(f"{folder} reads images, not texts; use `heedful see`, in Python heedful.load")
+    require_texts(folder)
     if engine == "ctranslate2":
         raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
     _int8_of_onnx(engine, int8)

@@ -3,6 +3,7 @@
 import contextlib
 import platform
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 import heedful
+from heedful.arguments import flag
 from heedful.config import differences, to_toml
 from heedful.durable import sweep, write_file
 from heedful.errors import UserError
@@ -22,15 +24,33 @@ DIVERGED_FILE = "diverged.txt"
 FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
 """What a resumed run may be told anew without becoming another run."""
 
+TYPED = {
+    "corpus": "CORPUS",
+    "data": "DATA",
+    "train": "TRAIN",
+    "start_from": "MODEL",
+    "optimizer.name": "--optimizer",
+    "learning.name": "--optimizer",
+}
+"""Fields that are not typed by their names."""
+
 
 def require_free(out: Path) -> None:
-    """Refuse a folder that holds anything."""
+    """Refuse a folder that holds anything, or can't be made."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if (out / RUN_FILE).is_file() and (out / "model.safetensors").is_file():
             raise UserError(f"{out} already holds a model; choose another --out")
         if (out / RUN_FILE).is_file():
             raise UserError(f"{out} already holds a run; go on with --resume, or choose another --out")
         raise UserError(f"{out} exists and is not empty; choose another --out")
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".heedful-", dir=there):
+            pass
+    except PermissionError:
+        raise  # which has its own line
+    except OSError as error:
+        raise UserError(f"{out} can't be made in {there} ({error.strerror}); choose another --out") from None
 
 
 def claim(out: Path, recipe: Any) -> bool:
@@ -56,8 +76,10 @@ def _note(recipe: Any) -> bytes:
 
 def require_unfinished(out: Path, to: str | None = None) -> None:
     """Refuse to resume what is no run, or a complete one: `to` do what with its model, how."""
+    if not out.is_dir():
+        raise UserError(f"{out} holds no run to resume: there is no such folder; name the --out that the run had")
     if not (out / RUN_FILE).is_file():
-        raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}")
+        raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}; name the --out that the run had")
     if (out / "model.safetensors").is_file():
         raise UserError(f"the run in {out} is complete; to {to or f'go on training its model, use --from {out}'}")
 
@@ -68,7 +90,7 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     changed = [name for name in differences(read(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
     if changed:
         raise UserError(
-            f"the run in {out} was started with another {', '.join(changed)}; "
+            f"the run in {out} was started with another {', '.join(map(_typed, changed))}; "
             "leave it out to resume, or start a new run in another --out"
         )
     sweep(out)
@@ -79,6 +101,11 @@ def note_diverged(out: Path, line: str) -> None:
     """Note in the folder of a run why it came to nothing, for those who ask later."""
     with contextlib.suppress(OSError):  # the line is said, whatever becomes of the note
         write_file(out / DIVERGED_FILE, f"{line}\n".encode())
+
+
+def _typed(name: str) -> str:
+    """A field of a recipe as it is typed."""
+    return TYPED.get(name) or flag(name.rpartition(".")[2])
 
 
 def is_complete(out: Path, recipe: Any, read: Callable[[Path], Any]) -> bool:

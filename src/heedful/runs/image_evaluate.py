@@ -14,7 +14,7 @@ import numpy as np
 from heedful.config import read_toml
 from heedful.data.flaws import Flaw
 from heedful.data.image_sources import Found, Part, find
-from heedful.data.image_store import DIGITS, OR_SKIP_FILES, content, digits_part, label_indices
+from heedful.data.image_store import DIGITS, OR_SKIP_FILES, content, digits_part, is_digits, label_indices
 from heedful.data.images import Images, split
 from heedful.data.pixel_arrays import pixel_pieces
 from heedful.data.stored_arrays import StoredArray
@@ -29,7 +29,7 @@ from heedful.runs.folder import RESULT_FILE
 from heedful.runs.options import RUN_FILE
 from heedful.runs.see import told
 
-__all__ = ["as_json", "evaluate", "lines", "write_predictions"]
+__all__ = ["as_json", "evaluate", "lines", "own_images", "write_predictions"]
 
 
 class Judged(NamedTuple):
@@ -52,7 +52,7 @@ def evaluate(
 
     The `folder` of the model may say that it was trained on the same images: then only those held out count.
     """
-    given = Found(digits_part(), None) if name == DIGITS and not Path(name).exists() else find(name)
+    given = Found(digits_part(), None) if is_digits(name) else find(name)
     labels = predictor.labels
     unseen, remark = (None, "") if folder is None else _unseen(predictor, folder, name, given)
     part = given.train if unseen is not None else given.heldout or given.train
@@ -82,6 +82,15 @@ def evaluate(
         skipped=skipped,
         origin=f"{part.where}{remark}",
     )
+
+
+def own_images(folder: Path) -> str:
+    """What a model is evaluated on where nobody names anything: the digits, if those are what it was trained on."""
+    data = read_toml(folder / RUN_FILE).get("data") if (folder / RUN_FILE).is_file() else None
+    if data == DIGITS and is_digits(data):
+        return DIGITS
+    such_as = f", such as those that it was trained on: heedful evaluate {folder} {data}" if data else ""
+    raise UserError(f"there is nothing to evaluate {folder} on; name images as `heedful train-vision` takes{such_as}")
 
 
 def lines(result: Evaluation) -> list[str]:

@@ -3,13 +3,16 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
 
 from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.data.vocabularies import load_vocabularies
 from heedful.errors import UserError
 from heedful.formats import word2vec
-from heedful.formats.documents import read_document
+from heedful.formats.documents import read_document, require_folder
 from heedful.formats.huggingface import MIXED_TYPE, Model, load_model
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.formats.translators import load_translator
@@ -31,21 +34,40 @@ EXPORTED = ("onnx", "ctranslate2", "ctranslate2-int8")
 """Folders within a model's that `heedful export` writes."""
 
 
+class Fact(NamedTuple):
+    """Something about a folder."""
+
+    name: str
+    text: str | None
+    """For people; None where the others say it already."""
+    value: Any = None
+    """For programs; None where the text is all there is."""
+
+
 def describe(folder: Path) -> list[tuple[str, str]]:
     """Each thing about a model folder and what is to say of it."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    return [(one.name, one.text) for one in _facts(folder) if one.text is not None]
+
+
+def as_json(folder: Path) -> dict[str, Any]:
+    """The same for programs: numbers as numbers, and whole lists."""
+    return {one.name: one.text if one.value is None else one.value for one in _facts(folder)}
+
+
+def _facts(folder: Path) -> list[Fact]:
+    require_folder(folder)
     if (folder / word2vec.FILE).is_file():
         vectors = word2vec.load(folder)
         shown = ", ".join(vectors.words[:MOST_LABELS]) + (", …" if len(vectors.words) > MOST_LABELS else "")
         sizes = f"word2vec: {len(vectors.words):,} words, each a vector of {vectors.matrix.shape[1]}"
-        return [("vectors", sizes), ("words", shown), *_made(folder)]
+        counts = {"words": len(vectors.words), "dim": vectors.matrix.shape[1]}
+        return [Fact("vectors", sizes, counts), Fact("words", shown, list(vectors.words)), *_made(folder)]
     if not (folder / "config.json").is_file() and (folder / RUN_FILE).is_file():
         return _unfinished(folder)
     if translates(folder):
         return _translator(folder) + _made(folder)
     if sees(folder):
-        return _classifier(folder) + _made(folder)
+        return _classifier(folder)
     inner, _ = read_pooling(folder)
     model = load_model(inner)
     config = model.config
@@ -53,44 +75,67 @@ def describe(folder: Path) -> list[tuple[str, str]]:
     size = next((name for name, known in SIZES.items() if known == shape), "of its own size")
     encoder = model if isinstance(model, Bert) else model.bert
     sizes = f"{config.layers} layers, {config.dim} wide, {config.heads} heads"
+    family = "ModernBERT" if config.modern else "BERT"
     lines = [
-        ("model", ", ".join([f"{'ModernBERT' if config.modern else 'BERT'} {size}: {sizes}", *config.variations])),
-        ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
+        Fact("model", ", ".join([f"{family} {size}: {sizes}", *config.variations])),
+        _shape(config, "layers", "dim", "heads"),
+        _parameters(model),
         *_heads(model),
-        ("pooler", f"yes, reads {POOLS[config.pool]}" if encoder.pooler is not None else "no"),
-        ("reads", f"{config.max_length} tokens at most, {config.segments or 'no'} segments"),
+        Fact(
+            "pooler",
+            f"yes, reads {POOLS[config.pool]}" if encoder.pooler is not None else "no",
+            encoder.pooler is not None,
+        ),
+        Fact(
+            "reads",
+            f"{config.max_length} tokens at most, {config.segments or 'no'} segments",
+            {"tokens": config.max_length, "segments": config.segments},
+        ),
     ]
     if read_document(inner).get("model_type") == MIXED_TYPE:
-        lines.append(("transformers", "has no architecture that equals this one; heedful opens it"))
+        lines.append(Fact("transformers", "has no architecture that equals this one; heedful opens it"))
     return lines + _tokenizer(inner) + _made(folder)
 
 
-def _translator(folder: Path) -> list[tuple[str, str]]:
+def _translator(folder: Path) -> list[Fact]:
     model = load_translator(folder)
     config = model.config
+    most = config.max_length - 1
     return [
-        ("model", _recurrent(config) if isinstance(config, RnnConfig) else _attentive(config)),
-        ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
-        ("reads", f"{config.max_length - 1:,} tokens at most, and writes as many"),
+        Fact("model", _recurrent(config) if isinstance(config, RnnConfig) else _attentive(config)),
+        _shape(config, "encoder_layers", "decoder_layers", "layers", "dim", "heads", "cell", "score"),
+        _parameters(model),
+        Fact("reads", f"{most:,} tokens at most, and writes as many", {"tokens": most}),
         *_vocabulary(folder),
         _exported(folder),
     ]
 
 
-def _classifier(folder: Path) -> list[tuple[str, str]]:
+def _classifier(folder: Path) -> list[Fact]:
     model = load_vit(folder)
     config = model.config
     lines = [
-        ("model", _of_patches(config)),
-        ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
-        ("head", "tells images apart" if isinstance(model, ViTClassifier) else "none: an encoder alone"),
-        *([("labels", _listed(model.labels))] if isinstance(model, ViTClassifier) else []),
-        ("reads", _of_pixels(config)),
+        Fact("model", _of_patches(config)),
+        _shape(config, "layers", "dim", "heads", "patch_size"),
+        _parameters(model),
+        Fact("head", "tells images apart" if isinstance(model, ViTClassifier) else "none: an encoder alone"),
+        *([Fact("labels", _listed(model.labels), list(model.labels))] if isinstance(model, ViTClassifier) else []),
+        Fact("reads", _of_pixels(config), {"pixels": config.image_size, "channels": config.channels}),
         _exported(folder),
     ]
     if not config.published:
-        lines.append(("transformers", "has no architecture that equals this one; heedful opens it"))
-    return lines
+        lines.append(Fact("transformers", "has no architecture that equals this one; heedful opens it"))
+    return lines + _made(folder, config.tokens)
+
+
+def _parameters(model: nn.Module) -> Fact:
+    count = sum(p.numel() for p in model.parameters())
+    return Fact("parameters", f"{count:,}", count)
+
+
+def _shape(config: Any, *names: str) -> Fact:
+    """What of these a model has, for programs; people read it in words."""
+    return Fact("shape", None, {name: getattr(config, name) for name in names if hasattr(config, name)})
 
 
 def _of_patches(config: ViTConfig) -> str:
@@ -108,9 +153,9 @@ def _of_pixels(config: ViTConfig) -> str:
     return f"{config.image_size} x {config.image_size} pixels, {colours}; images of other shapes are {others}"
 
 
-def _exported(folder: Path) -> tuple[str, str]:
+def _exported(folder: Path) -> Fact:
     exported = [name for name in EXPORTED if (folder / name).is_dir()]
-    return "exported", f"for {', '.join(exported)}" if exported else "no"
+    return Fact("exported", f"for {', '.join(exported)}" if exported else "no", exported)
 
 
 def _listed(labels: Sequence[str]) -> str:
@@ -133,36 +178,40 @@ def _recurrent(config: RnnConfig) -> str:
     return f"RNN {size}: {layers}, {ways}, {config.score} attention"
 
 
-def _vocabulary(folder: Path) -> list[tuple[str, str]]:
+def _vocabulary(folder: Path) -> list[Fact]:
     try:
         source, target = load_vocabularies(folder, sos=read_document(folder).get("decoder_start_token_id"))
     except UserError as error:
-        return [("vocabulary", str(error))]
+        return [Fact("vocabulary", str(error))]
+    counts = {"kind": source.kind, "source": source.vocab_size, "target": target.vocab_size}
     if source is target or source.fingerprint == target.fingerprint:
-        return [("vocabulary", f"{source.vocab_size:,} {source.kind} pieces for both languages")]
-    return [("vocabulary", f"{source.vocab_size:,} {source.kind} pieces to read, {target.vocab_size:,} to write")]
+        said = f"{source.vocab_size:,} {source.kind} pieces for both languages"
+    else:
+        said = f"{source.vocab_size:,} {source.kind} pieces to read, {target.vocab_size:,} to write"
+    return [Fact("vocabulary", said, counts)]
 
 
-def _heads(model: Model) -> list[tuple[str, str]]:
+def _heads(model: Model) -> list[Fact]:
     if isinstance(model, BertForTask):
         head = model.head
-        return [("head", f"{head.task}: {TASKS[head.task]}"), ("labels", _listed(head.labels))]
+        labels = Fact("labels", _listed(head.labels), list(head.labels))
+        return [Fact("head", f"{head.task}: {TASKS[head.task]}"), labels]
     heads = []
     if isinstance(model, BertForPretraining):
         heads += ["masked words"] if model.mlm else []
         heads += ["next sentence"] if model.nsp else []
-    return [("heads", ", ".join(heads) or "none: an encoder alone")]
+    return [Fact("heads", ", ".join(heads) or "none: an encoder alone", heads)]
 
 
-def _unfinished(folder: Path) -> list[tuple[str, str]]:
+def _unfinished(folder: Path) -> list[Fact]:
     saved = checkpoint.steps(folder / "checkpoints")
     at = f"last checkpoint {saved[-1].name}" if saved else "no checkpoint yet"
     if (folder / DIVERGED_FILE).is_file():
         why = (folder / DIVERGED_FILE).read_text(encoding="utf-8").strip()
         return [("run", f"diverged, {at}"), ("why", why), *_made(folder)]
     return [
-        ("run", f"unfinished, {at}"),
-        ("go on with", f"heedful {_command(folder)} --resume --out {folder}"),
+        Fact("run", f"unfinished, {at}"),
+        Fact("go on with", f"heedful {_command(folder)} --resume --out {folder}"),
         *_made(folder),
     ]
 
@@ -185,35 +234,39 @@ def _command(folder: Path) -> str:
     return "pretrain"
 
 
-def _tokenizer(folder: Path) -> list[tuple[str, str]]:
+def _tokenizer(folder: Path) -> list[Fact]:
     try:
         found = wordpiece.load(folder)
     except UserError as error:
-        return [("tokenizer", str(error))]
-    return [("tokenizer", f"{found.vocab_size:,} tokens, {wordpiece.case(found)}")]
+        return [Fact("tokenizer", str(error))]
+    counts = {"tokens": found.vocab_size, "case": wordpiece.case(found)}
+    return [Fact("tokenizer", f"{found.vocab_size:,} tokens, {wordpiece.case(found)}", counts)]
 
 
-def _made(folder: Path) -> list[tuple[str, str]]:
+def _made(folder: Path, tokens: int | None = None) -> list[Fact]:
+    """How a folder came about; where an example is so many tokens, examples are told: images."""
     if not (folder / RUN_FILE).is_file():
         return []
     tables = read_toml(folder / RUN_FILE)
     read = tables.get("corpus") or tables.get("train") or [*tables.get("source", []), *tables.get("target", [])]
     read = [tables["data"]] if "data" in tables else read
-    lines = [("trained on", ", ".join(read) or "not said")]
+    lines = [Fact("trained on", ", ".join(read) or "not said", list(read))]
     if tables.get("start_from"):
-        lines.append(("started from", tables["start_from"]))
+        lines.append(Fact("started from", tables["start_from"]))
     if (folder / log.FILE).is_file():
         reports = log.read(folder)
         tests = [line for line in reports if line["kind"] == "heldout"]
         if reports:
-            lines.append(("steps", f"{reports[-1]['step']:,}, {reports[-1]['tokens']:,} tokens"))
+            last = reports[-1]
+            unit, seen = ("tokens", last["tokens"]) if tokens is None else ("images", int(last["tokens"]) // tokens)
+            lines += [Fact("steps", f"{last['step']:,}, {seen:,} {unit}", last["step"]), Fact(unit, None, seen)]
         if (folder / RESULT_FILE).is_file():  # of the best checkpoint, which need not be the last
             scores = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["scores"]
-            lines.append(("held out", log.describe(scores)))
+            lines.append(Fact("held out", log.describe(scores), scores))
         elif tests:
             numbers = {name: value for name, value in tests[-1].items() if not isinstance(value, str)}
-            lines.append(("held out", log.describe(numbers)))
+            lines.append(Fact("held out", log.describe(numbers), numbers))
     made = tables.get("made", {})
     if made:
-        lines.append(("made with", ", ".join(f"{name} {version}" for name, version in made.items())))
+        lines.append(Fact("made with", ", ".join(f"{name} {version}" for name, version in made.items()), made))
     return lines

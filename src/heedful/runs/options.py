@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import optional
+from heedful.arguments import flag, optional
 from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
 
 RUN_FILE = "heedful.toml"
 RECIPES = "recipes"
+NO_SHARDS = "--shard is for pretrain; leave it out: every process then has the whole model"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
 """Peak rates, lower for larger models: base stayed on the plateau of word frequencies with 3e-4 and learns with
 1e-4. Checked by short runs alone (docs/results.md)."""
@@ -50,7 +51,7 @@ class TextPart:
 
     def __post_init__(self) -> None:
         if self.held_out is not None and not 0 <= self.held_out < 1:
-            raise UserError(f"held_out {self.held_out} must be at least 0 and less than 1")
+            raise UserError(f"--held-out {self.held_out} must be at least 0 and less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,17 +95,17 @@ class ModelPart:
 
     def __post_init__(self) -> None:
         if self.segments not in (0, 2):
-            raise UserError(f"segments {self.segments} must be 2, or 0 for none")
+            raise UserError(f"--segments {self.segments} must be 2, or 0 for none")
         if not 1 <= self.rotary_base < float("inf"):
-            raise UserError(f"rotary_base {self.rotary_base} must be at least 1; 10000 is usual")
+            raise UserError(f"--rotary-base {self.rotary_base} must be at least 1; 10000 is usual")
         if self.positions != "rotary" and self.rotary_base != type(self).rotary_base:
             raise UserError("--rotary-base is for rotary positions; add --positions rotary, or leave it out")
         for name in ("dropout", "attention_dropout"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
-                raise UserError(f"{name} {value} must be at least 0 and less than 1")
+                raise UserError(f"{flag(name)} {value} must be at least 0 and less than 1")
         if self.max_length is not None and self.max_length < 8:
-            raise UserError(f"max_length {self.max_length} is too short to read anything; use 8 or more")
+            raise UserError(f"--max-length {self.max_length} is too short to read anything; use 8 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +125,11 @@ class ObjectivePart:
 
     def __post_init__(self) -> None:
         if self.length < 8:
-            raise UserError(f"length {self.length} is too short to hold a pair of sentences; use 8 or more")
+            raise UserError(f"--length {self.length} is too short to hold a pair of sentences; use 8 or more")
         for name in ("mask_rate", "final_mask_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
-                raise UserError(f"{name} {value} must lie between 0 and 1")
+                raise UserError(f"{flag(name)} {value} must lie between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,25 +162,25 @@ class OptimizerPart:
 
     def __post_init__(self) -> None:
         if self.accumulation < 1:
-            raise UserError(f"accumulation {self.accumulation} must be at least 1")
+            raise UserError(f"--accumulation {self.accumulation} must be at least 1")
         if not 0 <= self.warmup <= 1:
-            raise UserError(f"warmup {self.warmup} is a share of the run and must lie between 0 and 1")
+            raise UserError(f"--warmup {self.warmup} is a share of the run and must lie between 0 and 1")
         if self.decay is not None and self.schedule != "trapezoid":
             raise UserError(f"--decay is for --schedule trapezoid; leave it out: {self.schedule} falls all along")
         if self.decay is not None and not (self.decay > 0 and self.warmup + self.decay <= 1):
             raise UserError(
-                f"decay {self.decay} is a share of the run and must be above 0, "
+                f"--decay {self.decay} is a share of the run and must be above 0, "
                 f"and at most {1 - self.warmup:g} after a warmup of {self.warmup}"
             )
         if self.lr is not None and not self.lr > 0:
-            raise UserError(f"lr {self.lr} must be above 0")
+            raise UserError(f"--lr {self.lr} must be above 0")
         if not self.clip > 0:
-            raise UserError(f"clip {self.clip} must be above 0")
+            raise UserError(f"--clip {self.clip} must be above 0")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
+                raise UserError(f"{flag(name)} {getattr(self, name)} must be at least 0 and less than 1")
         if not self.weight_decay >= 0:
-            raise UserError(f"weight_decay {self.weight_decay} must not be negative")
+            raise UserError(f"--weight-decay {self.weight_decay} must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,9 +204,9 @@ class MachinePart:
 
     def __post_init__(self) -> None:
         if self.keep < 1:
-            raise UserError(f"keep {self.keep} must be at least 1")
+            raise UserError(f"--keep {self.keep} must be at least 1")
         if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
+            raise UserError(f"--seed {self.seed} must lie between 0 and 2^63")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +227,7 @@ class RunPart(MachinePart):
         for name in ("steps", "evaluations"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UserError(f"{name} {value} must be at least 1")
+                raise UserError(f"{flag(name)} {value} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

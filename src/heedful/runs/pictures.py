@@ -62,25 +62,39 @@ TITLES = {
     "words_per_second": "words a second",
 }
 
+ALONE = ("lr", "tokens_per_second", "words_per_second")
+"""What only training has."""
+HELD_OUT = {
+    **{f"{task}_loss": "loss" for task in ("classify", "multilabel", "regress", "tag", "answer", "image")},
+    "image_accuracy": "accuracy",
+}
+"""What a metric of the training is called where it is of what was held out."""
+
 
 def curves(folder: Path, path: Path) -> None:
-    """Draw what metrics.jsonl says: a panel a metric, training as a line, held-out text as dots."""
+    """Draw what metrics.jsonl says: a panel a metric, training as a line, what was held out as dots."""
     lines = log.read(folder)
     if not lines:
         raise UserError(f"{folder} has no reports yet; train a little first")
     shown = [name for name in TITLES if any(name in line for line in lines)]
+    of_others = {HELD_OUT[name] for name in shown if name in HELD_OUT}
+    shown = [name for name in shown if name not in of_others]
     if not shown:
         raise UserError(f"{folder} has no reports of a kind that is known here ({', '.join(TITLES)})")
     check_format(path)
     rows = (len(shown) + 1) // 2
     figure, axes = plt.subplots(rows, 2, figsize=(11, 3.2 * rows), layout="constrained", squeeze=False)
     for name, axis in zip(shown, axes.flat, strict=False):
-        for kind, style, label in (("train", "-", "training"), ("heldout", "o-", "held out")):
-            points = [(line["step"], line[name]) for line in lines if line["kind"] == kind and name in line]
+        there = []
+        for kind, style, label in (("train", "C0-", "training"), ("heldout", "C1o-", "held out")):
+            told = HELD_OUT.get(name, name) if kind == "heldout" else name
+            points = [(line["step"], line[told]) for line in lines if line["kind"] == kind and told in line]
             if points:
                 steps, values = zip(*points, strict=True)
                 axis.plot(steps, values, style, markersize=4, linewidth=1.2, label=label)
-        axis.set_title(TITLES[name], fontsize=10)
+                there.append(label)
+        which = f" ({there[0]})" if len(there) == 1 and name not in ALONE else ""
+        axis.set_title(TITLES[name] + which, fontsize=10)
         axis.set_xlabel("step", fontsize=9)
         axis.grid(alpha=0.25)
         if len(axis.lines) > 1:
@@ -106,7 +120,7 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     names = [short(label) for label in labels[::step]]
     style = {"family": families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
     edge = 1.2 + 0.09 * max(map(len, names))
-    figure, axis = plt.subplots(figsize=(size * cell + edge + 1, size * cell + edge), layout="constrained")
+    figure, axis = plt.subplots(figsize=(size * cell + edge + 1, size * cell + edge), layout="compressed")
     image = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
     axis.set_xticks(range(0, size, step), names, rotation=90 if size > 6 or edge > 2.1 else 0, **style)
     axis.set_yticks(range(0, size, step), names, **style)
@@ -223,9 +237,11 @@ def model_positions(model: Bert | BertForPretraining, length: int, path: Path) -
 
 
 def check_format(path: Path) -> None:
-    """Refuse a picture of a kind that can't be drawn."""
+    """Refuse a picture of a kind that can't be drawn, or in a folder that isn't there."""
     if path.suffix[1:].lower() not in FORMATS:
         raise UserError(f"{path} can't be drawn; let its name end in .{', .'.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{path} can't be drawn: there is no folder {path.parent}; make it, or choose another")
 
 
 def _counts(axis: Axes, matrix: np.ndarray, share: np.ndarray, points: float) -> None:

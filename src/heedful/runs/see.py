@@ -1,20 +1,23 @@
-"""What a model sees in image files, one after the other, in constant memory."""
+"""What a model sees in image files and in arrays of images, one after the other, in constant memory."""
 
 import difflib
 import glob
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heedful.data.flaws import Flaw
 from heedful.data.image_files import ENDINGS
-from heedful.data.image_sources import images_under
-from heedful.data.image_store import OR_SKIP_FILES
+from heedful.data.image_sources import arrays_of, images_under
+from heedful.data.image_store import OR_SKIP_FILES, digits_part, is_digits
 from heedful.data.lines import reading
+from heedful.data.pixel_arrays import own_pieces
+from heedful.data.stored_arrays import StoredArray
 from heedful.errors import UserError
 from heedful.predict.images import ImageExample, ImagePredictor, Seen
 from heedful.predict.looking import looking, looks
@@ -39,7 +42,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.top < 1:
-            raise UserError(f"top {self.top} must be at least 1")
+            raise UserError(f"--top {self.top} must be at least 1")
         if self.layer is not None and self.picture is None:
             raise UserError("--layer says which heads --picture draws; ask for a picture too, or leave it out")
         if self.picture is not None:
@@ -48,14 +51,30 @@ class Wanted:
             check_format(self.picture)
 
 
-def find(names: Sequence[str]) -> list[Path]:
-    """The image files that names stand for: files, folders with all that is in them, and patterns."""
-    found: list[Path] = []
+class Rows(NamedTuple):
+    """The images of an array, or one of them."""
+
+    stored: StoredArray
+    only: int | None = None
+    """Its number, counted from 0."""
+
+
+def find(names: Sequence[str]) -> list[Path | Rows]:
+    """What names stand for: image files, arrays, folders with all images that are in them, and patterns; `digits`;
+    and one image of an array, as `images.npy[7]`."""
+    found: list[Path | Rows] = []
     for name in names:
         path = Path(name)
         with reading(path):
+            if is_digits(name):
+                found += _rows(name)
+                continue
             if path.exists():
                 found += _within(path)
+                continue
+            one = re.fullmatch(r"(.+)\[(\d+)\]", name)
+            if one and (is_digits(one[1]) or Path(one[1]).is_file()) and (rows := _rows(one[1])):
+                found.append(_one(rows, int(one[2])))
                 continue
             # Path has no pattern that may begin anywhere, as a shell's does
             matched = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else []  # noqa: PTH207
@@ -68,15 +87,16 @@ def find(names: Sequence[str]) -> list[Path]:
     return found
 
 
-def see(predictor: ImagePredictor, files: Sequence[Path], wanted: Wanted, say: Callable[[str], None]) -> str | None:
-    """Say what is in every file; what there is to say in the end of those that could not be read."""
+def see(
+    predictor: ImagePredictor, found: Sequence[Path | Rows], wanted: Wanted, say: Callable[[str], None]
+) -> str | None:
+    """Say what is in every image; what there is to say in the end of those that could not be read."""
     if wanted.picture is not None:
         looking(predictor, wanted.layer)
     skipped: list[Flaw] = []
     shown: list[tuple[ImageExample, Seen]] = []
     seen = 0
-    items = (ImageExample(str(file), file) for file in files)
-    for one in answers(predictor.reader(), items, predictor.pace.chunk, ahead=predictor.pace.ahead):
+    for one in answers(predictor.reader(), _examples(found), predictor.pace.chunk, ahead=predictor.pace.ahead):
         if isinstance(one, Flaw):
             if not wanted.skip_bad:
                 raise UserError(f"{one}, {OR_SKIP_FILES}")
@@ -122,13 +142,45 @@ def told(flaws: Sequence[Flaw]) -> str:
     return f"{count}: {flaws[0]}"
 
 
-def _within(path: Path, *, pattern: bool = False) -> list[Path]:
-    """A file, or the images of a folder; what a pattern matched may be something else, which nobody named."""
+def _examples(found: Sequence[Path | Rows]) -> Iterator[ImageExample]:
+    for one in found:
+        if isinstance(one, Path):
+            yield ImageExample(str(one), one)
+            continue
+        number = 0
+        for piece in own_pieces(one.stored):
+            for pixels in piece:
+                if one.only in (None, number):
+                    yield ImageExample(f"{one.stored.where}[{number}]", pixels)
+                number += 1
+
+
+def _rows(name: str) -> list[Rows]:
+    """The arrays that a name stands for, if it does."""
+    stored = digits_part().images if is_digits(name) else None
+    return [Rows(one) for one in ([stored] if isinstance(stored, StoredArray) else arrays_of(Path(name)))]
+
+
+def _one(found: list[Rows], number: int) -> Rows:
+    stored = found[0].stored
+    if len(found) > 1:
+        names = ", ".join(one.stored.where for one in found)
+        raise UserError(f"{stored.file} holds several arrays of images ({names}); save the one that is meant alone")
+    if number >= stored.shape[0]:
+        raise UserError(f"{stored.where} has no image {number}; it has {stored.shape[0]:,}, counted from 0")
+    return Rows(stored, number)
+
+
+def _within(path: Path, *, pattern: bool = False) -> Sequence[Path | Rows]:
+    """A file, its arrays, or the images of a folder; what a pattern matched may be something else, which nobody
+    named."""
     if path.is_dir():
         files = images_under(path)
         if not files and not pattern:
             raise UserError(f"{path} holds no images ({' '.join(ENDINGS)}); name another folder, or files")
         return files
+    if rows := _rows(str(path)):
+        return rows
     return [path] if not pattern or path.name.lower().endswith(ENDINGS) else []
 
 

@@ -16,8 +16,13 @@ from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute, choose
+<<<<<<< HEAD
 from heedful.runs.folder import claim, give_back, is_complete, note_diverged, reclaim
 from heedful.runs.options import RUN_FILE, MachinePart
+=======
+from heedful.runs.folder import claim, give_back, is_complete, reclaim
+from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
+>>>>>>> mend-images
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, may_restart, world
@@ -32,7 +37,7 @@ def interval(every: str) -> tuple[int | None, float | None]:
     if not every.isdecimal():
         return None, seconds(every)
     if int(every) == 0:
-        raise UserError("checkpoint_every 0 would never go on; write steps like 500 or a time like 5m")
+        raise UserError("--checkpoint-every 0 would never go on; write steps like 500 or a time like 5m")
     return int(every), None
 
 
@@ -48,7 +53,7 @@ def computing(part: MachinePart) -> Iterator[tuple[World, Compute]]:
 def refuse_sharding(part: MachinePart) -> None:
     """For runs that are evaluated by one rank, which must have the whole model."""
     if part.shard:
-        raise UserError("--shard is for pretrain; leave it out: every process then has the whole model")
+        raise UserError(NO_SHARDS)
 
 
 def require_alike(options: Any, ranks: World) -> None:

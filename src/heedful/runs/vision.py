@@ -57,9 +57,10 @@ def train_vision(options: VisionOptions) -> Metrics:
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
         require_unfinished(out, "train for longer, start a new one in another --out")
     check(recipe)
+    interval(recipe.run.checkpoint_every)  # said now, if it is none, like all that follows
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
-        summary_writer()  # said now, if it is missing, and not after the images are read
+        summary_writer()
     with computing(recipe.run) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
-from heedful.arguments import optional
+from heedful.arguments import flag, optional
 from heedful.config import from_tables, read_toml
 from heedful.data.augmentation import Augmentation
 from heedful.errors import UserError
 from heedful.runs.options import MachinePart, recipe_path
+from heedful.train.schedule import seconds
 
 DIGITS = "digits"
 """The images that are always there, and the recipe that they get unless another is named."""
@@ -42,21 +43,24 @@ class ImagesPart:
     """The images."""
 
     image_size: Annotated[int | None, optional(metavar="PIXELS")] = None
-    """Side of the square that the middle of each image is brought to (by default their own size, at most 224)."""
+    """Side of the square that the middle of each image is brought to (by default that of most images, at most 224; so
+    images of different sizes become alike)."""
     channels: Annotated[int | None, optional(metavar="1|3")] = None
-    """1 for grey, 3 for colours (by default grey if all images are)."""
+    """1 for grey, 3 for colours (by default grey if all images are). What is transparent is laid on white, 16 bits
+    become 8."""
     held_out: Annotated[float | None, optional(metavar="SHARE")] = None
     """Share of the images to evaluate on (10 percent where DATA has no part for it, at most 5,000)."""
     skip_bad: Annotated[bool, FlagCreatePairsOff] = False
-    """Pass over files that can't be read, where else the first one stops the run. How many is said."""
+    """Pass over files that can't be read, where else the first one stops the run. How many is said. A class folder
+    without any image is refused all the same."""
 
     def __post_init__(self) -> None:
         if self.image_size is not None and not 1 <= self.image_size <= MOST_SIDE:
-            raise UserError(f"image_size {self.image_size} must lie between 1 and {MOST_SIDE}; 224 is usual")
+            raise UserError(f"--image-size {self.image_size} must lie between 1 and {MOST_SIDE}; 224 is usual")
         if self.channels not in (None, 1, 3):
-            raise UserError(f"channels {self.channels} must be 1, for grey, or 3, for colours")
+            raise UserError(f"--channels {self.channels} must be 1, for grey, or 3, for colours")
         if self.held_out is not None and not 0 < self.held_out < 1:
-            raise UserError(f"held_out {self.held_out} must lie between 0 and 1")
+            raise UserError(f"--held-out {self.held_out} must lie between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +92,12 @@ class VisionModelPart:
 
     def __post_init__(self) -> None:
         if self.init_std is not None and not self.init_std > 0:
-            raise UserError(f"init_std {self.init_std} must be above 0; 0.02 is published")
+            raise UserError(f"--init-std {self.init_std} must be above 0; 0.02 is published")
         for name in ("dropout", "attention_dropout", "stochastic_depth"):
             if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
+                raise UserError(f"{flag(name)} {getattr(self, name)} must be at least 0 and less than 1")
         if self.patch_size is not None and self.patch_size < 1:
-            raise UserError(f"patch_size {self.patch_size} must be at least 1")
+            raise UserError(f"--patch-size {self.patch_size} must be at least 1")
         if self.shifted_patches and self.convolutional_stem:
             raise UserError("--shifted-patches and --convolutional-stem both make the tokens; choose one of them")
 
@@ -125,19 +129,19 @@ class VisionLearningPart:
 
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
-            raise UserError(f"batch {self.batch} must be at least 1")
+            raise UserError(f"--batch {self.batch} must be at least 1")
         if self.lr is not None and not self.lr > 0:
-            raise UserError(f"lr {self.lr} must be above 0")
+            raise UserError(f"--lr {self.lr} must be above 0")
         if not 0 <= self.warmup <= 1:
-            raise UserError(f"warmup {self.warmup} is a share of the run and must lie between 0 and 1")
+            raise UserError(f"--warmup {self.warmup} is a share of the run and must lie between 0 and 1")
         if not self.clip > 0:
-            raise UserError(f"clip {self.clip} must be above 0")
+            raise UserError(f"--clip {self.clip} must be above 0")
         for name in ("smoothing", "beta2"):
             if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
+                raise UserError(f"{flag(name)} {getattr(self, name)} must be at least 0 and less than 1")
         for name in ("weight_decay", "patience"):
             if not getattr(self, name) >= 0:
-                raise UserError(f"{name} {getattr(self, name)} must not be negative")
+                raise UserError(f"{flag(name)} {getattr(self, name)} must not be negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,16 +157,20 @@ class VisionRun(MachinePart):
     the digits."""
     evaluations: int = 10
     """Evaluations on the held-out images, evenly over the run; the best state is kept. 1 keeps the last."""
+    shard: Annotated[bool, FlagCreatePairsOff, Suppress] = False
+    """Refused: every process has the whole model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         given = [name for name in ("epochs", "steps", "budget") if getattr(self, name) is not None]
         if len(given) > 1:
             raise UserError(f"{' and '.join(f'--{name}' for name in given)} exclude each other; give one of them")
+        if self.budget is not None:
+            seconds(self.budget)  # said now, if it is no time
         for name in ("epochs", "steps", "evaluations"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UserError(f"{name} {value} must be at least 1")
+                raise UserError(f"{flag(name)} {value} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,17 +27,12 @@ def require_folder(folder: Path) -> None:
 def read_document(folder: Path) -> dict[str, Any]:
     """A folder's config.json, which says at least what type of model it is."""
     path = folder / "config.json"
-<<<<<<< HEAD
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder")
+    require_folder(folder)
     if not path.is_file() and (folder / word2vec.FILE).is_file():
         raise UserError(
             f"{folder} holds word vectors, not a model; ask them with `heedful nearest {folder} WORD`, "
             f"or set them beside a model with `heedful contrast MODEL TEXT TEXT --word WORD --vectors {folder}`"
         )
-=======
-    require_folder(folder)
->>>>>>> mend-images
     if not path.is_file() and (folder / "heedful.toml").is_file():
         raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
     if not path.is_file():

@@ -16,13 +16,8 @@ from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute, choose
-<<<<<<< HEAD
 from heedful.runs.folder import claim, give_back, is_complete, note_diverged, reclaim
-from heedful.runs.options import RUN_FILE, MachinePart
-=======
-from heedful.runs.folder import claim, give_back, is_complete, reclaim
 from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
->>>>>>> mend-images
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, may_restart, world

@@ -27,6 +27,7 @@ from heedful.runs.finetune_options import (
     LearningPart,
     read_recipe,
 )
+from heedful.runs.watching import Looked
 from heedful.train.optim import set_rate
 
 Files = Callable[..., Path]
@@ -74,11 +75,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, list[float]], li
         seen: list[dict[str, Tensor]] = []
         coming: Iterator[float] = iter(values)
 
-        def scores(judge: finetune.Judge) -> dict[str, float]:
+        def look(judge: finetune.Judge) -> Looked:
             seen.append({name: tensor.clone() for name, tensor in judge.model.state_dict().items()})
-            return {metric: next(coming)}
+            return Looked({metric: next(coming)})
 
-        monkeypatch.setattr(finetune.Judge, "scores", scores)
+        monkeypatch.setattr(finetune.Judge, "look", look)
         return seen
 
     return make

@@ -208,7 +208,7 @@ def _unfinished(folder: Path) -> list[Fact]:
     at = f"last checkpoint {saved[-1].name}" if saved else "no checkpoint yet"
     if (folder / DIVERGED_FILE).is_file():
         why = (folder / DIVERGED_FILE).read_text(encoding="utf-8").strip()
-        return [("run", f"diverged, {at}"), ("why", why), *_made(folder)]
+        return [Fact("run", f"diverged, {at}"), Fact("why", why), *_made(folder)]
     return [
         Fact("run", f"unfinished, {at}"),
         Fact("go on with", f"heedful {_command(folder)} --resume --out {folder}"),

@@ -194,7 +194,7 @@ def test_a_run_on_other_text_is_not_resumed(
     monkeypatch.setattr(word_vectors, "learn", lambda *_: signal.raise_signal(signal.SIGTERM) or 0.0)
     with pytest.raises(Interrupted):
         word_vectors.train_vectors(options(text))
-    with pytest.raises(UserError, match=r"was started with another vectors\.lr"):
+    with pytest.raises(UserError, match=r"was started with another --lr"):
         word_vectors.train_vectors(options(text, resume=True, lr=0.01))
     text.write_text(text.read_text(encoding="utf-8") * 2, encoding="utf-8")
     with pytest.raises(UserError, match="the data has changed since the run began"):

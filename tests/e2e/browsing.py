@@ -36,7 +36,7 @@ WORDS = "the animal didn ' t cross street because it was too tired . capital of 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 
 
-def page_models(folder: Path) -> dict[str, Path]:
+def page_models(folder: Path, seed: int = 7) -> dict[str, Path]:
     """A BERT that fills blanks, and an encoder that turns its queries and keys."""
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS.split()]) + "\n", encoding="utf-8")
     tokenizer = wordpiece.load(folder)
@@ -46,7 +46,7 @@ def page_models(folder: Path) -> dict[str, Path]:
         "rotary": Bert(BertConfig(**sizes, max_length=31, positions="rotary")),  # pyrefly: ignore
     }
     for name, model in models.items():
-        initialise(model, 0.5, torch.Generator().manual_seed(7))
+        initialise(model, 0.5, torch.Generator().manual_seed(seed))
         save_model(model.eval(), folder / name)
         wordpiece.save(tokenizer, folder / name, model.config.max_length)
     return {name: folder / name for name in models}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader
+from heedful import predict
+from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader, numbers, page_models, percent
 
 VIEWS = ("blanks", "attention", "head")
 """What they have in common is tried on these; `test_page_positions.py` does so for its own."""
@@ -186,6 +187,29 @@ def test_the_server_goes_and_comes_back(browser: Any, host: Host):
         other.__enter__()
         reader.page.wait_for_selector("[data-picture=strands] h2:text('Layer 2, head 2')")
         assert reader.text(".banner") == ""
+
+
+def test_another_model_of_the_same_name_is_looked_at_anew(browser: Any, host: Host, tmp_path: Path):
+    """A server that was started again: no number of the one before may stay."""
+    told: dict[str, Any] = {"model": "words", "text": "the old river", "layer": 1, "head": 0}
+    folders = page_models(tmp_path, seed=13)
+    with Host(host.models) as other, Reader(browser, other) as reader:
+        reader.expected = ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"]
+        reader.go("attention", token=1, **told)
+        before = reader.texts("[data-picture=looks] .bar-number")
+        assert before
+        other.__exit__()
+        reader.page.click(".thumbnail[data-layer='0'][data-head='1']")
+        reader.page.wait_for_selector(".banner:not(:empty)")
+        reader.page.go_back()
+        other.models = {"words": predict.load(folders["words"], "cpu")}
+        other.__enter__()
+        reader.page.wait_for_selector(".banner:empty", state="attached")
+        reader.settle()
+        row = numbers(other.ask("/explore/attention/matrix", **told)["weights"])[1]
+        assert reader.texts("[data-picture=looks] .bar-number") == [percent(one) for one in sorted(row, reverse=True)]
+        assert reader.texts("[data-picture=looks] .bar-number") != before
+        assert reader.page.locator(".model select").count() == 0, "there is one model now"
 
 
 def test_the_page_waits_for_models_that_are_being_loaded(browser: Any, host: Host):

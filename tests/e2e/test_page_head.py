@@ -67,8 +67,8 @@ def test_a_decoder_does_not_look_ahead(reader: Reader):
     asked = {"model": "translator", "text": "one two", "pair": "일 이 삼", "part": "decoder", "layer": 0, "head": 1}
     reader.go("head", **asked, token=1)
     told = answer(reader, **asked, token=1)
-    assert told["masked"] == [True, True, *[False] * (len(told["tokens"]) - 2)]
-    assert column(reader, 5) == ["−∞" if not seen else "" for seen in told["masked"]]
+    assert told["mask"] == [True, True, *[False] * (len(told["tokens"]) - 2)]
+    assert column(reader, 5) == ["−∞" if not seen else "" for seen in told["mask"]]
     assert column(reader, 6) == said(told["weights"])
 
 

@@ -194,6 +194,28 @@ def test_what_a_run_said_over_time(reader: Reader, runs: dict[str, Path]):
     assert reader.text(".samples caption") == "After step 10"
 
 
+def test_samples_are_read_on_and_those_of_a_resumed_run_count(reader: Reader, runs: dict[str, Path]):
+    write(runs["a b"], [{"step": step, "input": "one", "output": f"at {step}"} for step in (10, 20)], "samples.jsonl")
+    reader.go("training", runs="a b")
+    offsets = [url.partition("samples_since=")[2] for url in reader.asked if "samples_since" in url]
+    assert offsets == ["0"]
+    write(runs["a b"], [{"step": 10, "input": "one", "output": "again"}], "samples.jsonl")
+    size = (runs["a b"] / "samples.jsonl").stat().st_size
+    wait(reader)
+    reader.page.wait_for_selector(".samples td:text('again')")
+    assert "Report 1 / 1" in reader.text(".said .player-controls"), "what came after it was of another life"
+    with reader.page.expect_request(f"**/explore/runs/**samples_since={size}"):
+        wait(reader)
+
+
+def test_what_a_run_sees_in_pictures(reader: Reader, runs: dict[str, Path]):
+    sample = {"step": 7, "input": "image 3", "output": "cat", "reference": "dog", "probability": 0.625}
+    write(runs["a b"], [sample, {**sample, "input": "image 5", "output": "dog"}], "samples.jsonl")
+    reader.go("training", runs="a b")
+    assert reader.texts(".samples td") == ["image 3", "cat 62.5 %", "dog", "image 5", "dog 62.5 %", "dog"]
+    assert reader.texts(".samples .right") == ["dog 62.5 %"]
+
+
 def test_many_points_become_few_without_losing_a_spike(reader: Reader):
     reader.go("blanks")
     x, y = reader.page.evaluate(

@@ -25,6 +25,7 @@ CHARACTERS = 20_000
 """Of all texts of a question."""
 IMAGE_CHARACTERS = 20_000_000
 """Of an image in base64."""
+MOST_OFFSET = 2**60
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"description": "No JSON.", "model": requests.Refused},
     404: {"description": "No such model, or it has no such part.", "model": requests.Refused},
@@ -90,9 +91,10 @@ def router(models: Models, runs: Sequence[Path] = ()) -> APIRouter:
     @routes.get("/runs/{name:path}", **said, summary="What a run has reported since an offset")
     def run(
         name: Annotated[str, InPath(description="As `/explore/runs` gives it.")],
-        since: Annotated[int, Query(ge=0, le=2**60, description="`next` of an earlier answer.")] = 0,
+        since: Annotated[int, Query(ge=0, le=MOST_OFFSET, description="`next` of an earlier answer.")] = 0,
+        samples_since: Annotated[int, Query(ge=0, le=MOST_OFFSET, description="`samples_next` of it.")] = 0,
     ) -> Response:
-        return Answer(explorer.run(name, since))
+        return Answer(explorer.run(name, since, samples_since))
 
     return routes
 

@@ -100,9 +100,9 @@ class Explorer:
     ) -> dict[str, Any]:
         """Text written by filling blanks, step by step."""
         predictor, _ = inside.encoder(self._asked(model), "write text")
-        found = filling.write(predictor, text, words, seed, order)
+        found, steps = filling.write(predictor, text, words, seed, order)
         return {
-            "steps": [{"text": step} for step in found.steps],
+            "steps": [{"text": step.text, "written": [one._asdict() for one in step.written]} for step in steps],
             "text": found.text,
             "probability": found.probability,
         }
@@ -167,7 +167,7 @@ class Explorer:
             "values": packed(found.values),
             "products": found.products.tolist(),
             "scaled": found.scaled.tolist(),
-            "masked": found.mask.tolist(),
+            "mask": found.mask.tolist(),
             "weights": found.mixed.weights.tolist(),
             "output": found.mixed.output.tolist(),
             "without": {
@@ -237,9 +237,9 @@ class Explorer:
         """Run folders, and whether they still train."""
         return [{"name": name, "state": self.training.state(name)} for name in self.training.names()]
 
-    def run(self, name: str, since: int = 0) -> dict[str, Any]:
+    def run(self, name: str, since: int = 0, samples_since: int = 0) -> dict[str, Any]:
         """What a run has reported since."""
-        return asdict(self.training.reports(name, since))
+        return asdict(self.training.reports(name, since, samples_since))
 
     def _asked(self, name: str) -> Asked:
         if name not in self.loaded.names():

@@ -14,17 +14,17 @@ const TERMS = 4;
 
 /** The table. Of a long sentence it has the words that weigh most, unless `all` are wanted. */
 export function workings({ inside, change, source, pick, all, showAll }) {
-  const { tokens, query, products, scaled, masked, weights, keys, values, output } = inside;
+  const { tokens, query, products, scaled, mask, weights, keys, values, output } = inside;
   const other = change === null ? null : inside.without[change];
   const highest = Math.max(...weights, ...(other?.weights ?? []), 1e-9);
   const [asked, said] = [Math.max(extent(query), extent(keys.values)), extent(values.values)];
-  const hides = masked.some((seen) => !seen);
+  const hides = mask.some((seen) => !seen);
   const lines = shownLines(weights, all);
   const columns = [
     [t("head.key"), (index) => strip(row(keys, index), asked)],
     [scoreName(inside), (index) => number(products[index])],
     divided(inside) && [`÷ √${inside.width}`, (index) => number(scaled[index])],
-    hides && [t("head.mask?"), (index) => h("span", { class: "number" }, masked[index] ? "" : "−∞")],
+    hides && [t("head.mask?"), (index) => h("span", { class: "number" }, mask[index] ? "" : "−∞")],
     [t("head.softmax"), (index) => weight(weights[index], highest)],
     other && [t(`head.${change}`), (index) => weight(other.weights[index], highest, true)],
     [t("head.value"), (index) => strip(row(values, index), said)],
@@ -102,7 +102,7 @@ function distance(output, changed) {
 
 /** What the numbers of one answering word come from. */
 export function formula({ inside, source, change }) {
-  const { query, products, scaled, masked, weights, width, output } = inside;
+  const { query, products, scaled, mask, weights, width, output } = inside;
   const [key, value] = [row(inside.keys, source), row(inside.values, source)];
   const [product, score, share] = [products[source], scaled[source], weights[source]].map((one) => plain(one));
   const more = width > TERMS;
@@ -111,12 +111,12 @@ export function formula({ inside, source, change }) {
     const numbers = Array.from(vector.slice(0, TERMS), (one) => plain(one, 2)).join(", ");
     return `[${numbers}${more ? ", …" : ""}]`;
   };
-  const sum = scaled.reduce((total, one, i) => total + (masked[i] ? Math.exp(one - scaled[source]) : 0), 0);
+  const sum = scaled.reduce((total, one, i) => total + (mask[i] ? Math.exp(one - scaled[source]) : 0), 0);
   const multiplied = !["concat", "location"].includes(inside.score);
   const lines = [
     [scoreName(inside), multiplied ? `${terms}${more ? " + …" : ""} = ${product}` : product],
     divided(inside) && [`÷ √${width}`, `${product} ÷ ${plain(Math.sqrt(width))} = ${score}`],
-    [t("head.softmax"), masked[source] ? `exp(${score}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${share}` : "exp(−∞) = 0"],
+    [t("head.softmax"), mask[source] ? `exp(${score}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${share}` : "exp(−∞) = 0"],
     ["× v", `${share} × ${first(value)} = ${first(value.map((one) => one * weights[source]))}`],
     [t("head.sum"), `Σ = ${first(output)}`],
     change !== null && [t(`head.${change}`), plain(inside.without[change].weights[source])],

@@ -149,10 +149,13 @@ function listed(hidden) {
   return hidden.filter((word) => !word.blank).map((word) => word.number).join(",") || "none";
 }
 
-/** One step of writing: the text with its blanks, and what was written last, where that is told. */
-function frame(step) {
+/** One step of writing: the text with its blanks, and what was written last with how sure the model was. */
+function frame({ text, written }) {
   const hole = () => h("span", { class: "hole" }, "\u00a0");
-  const parts = step.text.split(MASK).flatMap((part, i) => (i ? [hole(), part] : [part]));
-  const sure = step.probability === undefined ? "" : percent(step.probability);
-  return [h("p", { class: "written" }, parts), step.token && h("p", { class: "note" }, `${step.token} ${sure}`)];
+  const parts = text.split(MASK).flatMap((part, i) => (i ? [hole(), part] : [part]));
+  return [
+    h("p", { class: "written" }, parts),
+    h("ul", { class: "wrote" }, written.map(({ token, probability }) =>
+      h("li", {}, h("b", {}, token), " ", h("span", { class: "note" }, percent(probability))))),
+  ];
 }

@@ -72,6 +72,24 @@ def test_a_decoder_does_not_look_ahead(reader: Reader):
     assert column(reader, 6) == said(told["weights"])
 
 
+@pytest.mark.parametrize("model", ["translator", "recurrent"])
+def test_padding_behind_a_source_is_not_looked_at(reader: Reader, model: str):
+    asked = {"model": model, "text": "one two", "pair": "일 이 삼", "part": "cross", "layer": 0, "head": 0}
+    reader.go("head", **asked, token=2)
+    assert "−∞" not in reader.text(".workings")
+    reader.page.select_option("select[data-focus='Padding tokens']", "2")
+    reader.page.wait_for_function("location.hash.includes('padding=2')")
+    reader.settle()
+    told = answer(reader, **asked, token=2, padding=2)
+    assert told["mask"][-3:] == [True, False, False]
+    place = 5 if model == "translator" else 4
+    assert column(reader, place) == ["" if seen else "−∞" for seen in told["mask"]]
+    assert column(reader, place + 1) == said(told["weights"])
+    reader.click("[data-value=mask]")
+    assert column(reader, place + 2) == said(told["without"]["mask"]["weights"])
+    assert reader.page.locator(".tokens .chip").count() == len(told["target_tokens"]), "the target has no padding"
+
+
 def test_the_scores_of_a_recurrent_model(reader: Reader):
     asked = {"model": "recurrent", "text": "one two", "pair": "일 이", "part": "cross", "layer": 0, "head": 0}
     reader.go("head", **asked, token=1)

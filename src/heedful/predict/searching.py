@@ -65,8 +65,8 @@ class Searcher(Protocol):
 class TorchSearcher:
     """One torch model or several that decide together, put at rest, where their weights are.
 
-    Of a model that is `learning` nothing is prepared that its next weights would belie. Threads take turns: recordings
-    have one set of buffers.
+    Of a model that is `learning` nothing is prepared that its next weights would belie. Threads take turns, since
+    recordings have one set of buffers.
     """
 
     def __init__(

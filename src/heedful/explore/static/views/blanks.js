@@ -3,6 +3,7 @@
 import { bars } from "heedful/bars.js";
 import { composer } from "heedful/composer.js";
 import { chooser, h } from "heedful/elements.js";
+import { numberField } from "heedful/fields.js";
 import { percent } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { player } from "heedful/player.js";
@@ -96,14 +97,8 @@ export function open({ root, model, put }) {
   }
 
   function writing(state, intoBlanks) {
-    const number = (key, label, value, low, high) => {
-      const input = h("input", { type: "number", min: low, max: high, value, data: { focus: key } });
-      input.addEventListener("change", () => {
-        const wanted = Math.max(low, Math.min(high, Math.round(Number(input.value)) || low));
-        put({ [key]: wanted }, { replace: true });
-      });
-      return h("label", { class: "field" }, h("span", {}, label), input);
-    };
+    const number = (name, label, value, low, high) =>
+      numberField({ label, name, value, low, high, pick: (kept) => put({ [name]: kept }, { replace: true }) });
     return h("div", { class: "controls unsaved" },
       chooser(t("blanks.order"), ORDERS.map((order) => [order, t(`blanks.${order}`)]), state.order ?? ORDERS[0],
         (order) => put({ order }, { replace: true })),

@@ -2,13 +2,12 @@
 
 import { css, diverging } from "heedful/colours.js";
 import { chooser, h } from "heedful/elements.js";
-import { whole } from "heedful/fields.js";
 import { labelledPoints } from "heedful/labelled.js";
-import { decoded, percent, plain } from "heedful/numbers.js";
+import { SENTENCE } from "heedful/looking.js";
+import { decoded, index, percent, plain } from "heedful/numbers.js";
 import { hue } from "heedful/palette.js";
 import { picture } from "heedful/picture.js";
 import { sentencesForm } from "heedful/sentences.js";
-import { SENTENCE } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 
 export const what = {
@@ -44,7 +43,7 @@ export function open({ root, model, put }) {
       ? { word: state.word, sentences: state.sentences.split("\n") }
       : await opening(model, ask);
     form.show(word, sentences);
-    const layer = whole(state.layer, model.layers + 1) ?? undefined;
+    const layer = index(state.layer, model.layers + 1) ?? undefined;
     const answer = await ask("/explore/meaning", { model: model.name, word, sentences, layer });
     const place = h("div");
     const cards = answer.neighbours.map((near, i) => card(near, heading(sentences[i], word, i), i));

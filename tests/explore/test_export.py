@@ -71,3 +71,14 @@ def test_only_a_page_can_be_written(explorer: Explorer, tmp_path: Path):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UserError, match="is a folder; give the name of a file"):
         export(explorer, tmp_path / "folder.html", ABOUT)
+
+
+def test_numbers_that_are_none_are_a_users_mistake(
+    explorer: Explorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(explorer, "positions", lambda model: {"by_distance": [0.5, float("nan")]})
+    with pytest.raises(
+        UserError, match="the model's numbers are too large or none at all here; try --precision fp32"
+    ):
+        export(explorer, tmp_path / "page.html", ABOUT)
+    assert not (tmp_path / "page.html").exists()

@@ -15,6 +15,7 @@ from heedful.errors import UserError
 from heedful.explore.about import About
 from heedful.explore.answers import MOST_BYTES, collect
 from heedful.explore.explorer import Explorer
+from heedful.explore.numbers import written
 
 PAGE = Path(__file__).parent / "static"
 IMPORT_MAP = '{"imports": {"heedful/": "./static/"}}'
@@ -71,8 +72,7 @@ def modules() -> dict[str, str]:
 
 def embedded(table: dict[str, Any]) -> str:
     """JSON that no HTML parser takes for markup."""
-    said = json.dumps(table, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return said.replace("<", "\\u003c")
+    return written(table).replace("<", "\\u003c")
 
 
 def _plotly() -> str:

@@ -22,6 +22,7 @@ import heedful
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
 from heedful.formats.huggingface import save_model
+from heedful.formats.word2vec import WordVectors
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.serve.app import build
 from heedful.serve.guard import Desk
@@ -55,8 +56,15 @@ def page_models(folder: Path, seed: int = 7) -> dict[str, Path]:
 class Host:
     """A server in a thread of this process, on a port of its own, that can be stopped and started again."""
 
-    def __init__(self, models: Mapping[str, Any], key: str | None = None, runs: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Any],
+        key: str | None = None,
+        runs: Sequence[Path] = (),
+        vectors: WordVectors | None = None,
+    ) -> None:
         self.models = models
+        self.vectors = vectors
         self.key = key
         self.runs = runs
         with socket.socket() as free:
@@ -65,7 +73,7 @@ class Host:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        self.app = page_app(self.models, self.key, self.runs)
+        self.app = page_app(self.models, self.key, self.runs, self.vectors)
         config = uvicorn.Config(
             self.app,
             port=self.port,
@@ -96,14 +104,16 @@ class Host:
             return json.load(response)
 
 
-def page_app(models: Mapping[str, Any], key: str | None, runs: Sequence[Path]) -> FastAPI:
+def page_app(
+    models: Mapping[str, Any], key: str | None, runs: Sequence[Path], vectors: WordVectors | None = None
+) -> FastAPI:
     """The app of `heedful serve`, with models that are loaded already."""
     loaded = Models()
     for name, predictor in models.items():
         loaded.add(Loaded(name=name, predictor=predictor, lane=None, can=frozenset()))
     desk = Desk(loaded, Limits(), Keys([key] if key else []), Meters(), Log(file=io.StringIO()))
     desk.ready = True
-    return build(desk, runs=runs)
+    return build(desk, runs=runs, vectors=vectors)
 
 
 def numbers(packed: Mapping[str, Any]) -> np.ndarray:

@@ -30,6 +30,8 @@ def test_what_is_written_is_the_predictors_own(loaded: object, bert: Callable[[s
     answer = Explorer(loaded).generate("bert", "the animal", 5, seed=3, order=order)  # pyrefly: ignore
     steps: list[Step] = []
     theirs = bert("published").generate("the animal", tokens=5, seed=3, order=order, watch=steps.append)
-    assert [step["written"] for step in answer["steps"]] == [[one._asdict() for one in step.written] for step in steps]
+    assert [step["written"] for step in answer["steps"]] == [
+        [one._asdict() for one in step.written] for step in steps
+    ]
     assert [step["text"] for step in answer["steps"]] == theirs.steps
     assert (answer["text"], answer["probability"]) == (theirs.text, theirs.probability)

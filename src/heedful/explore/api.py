@@ -19,7 +19,9 @@ from starlette.exceptions import HTTPException
 from heedful.errors import UserError
 from heedful.explore import requests
 from heedful.explore.explorer import Explorer, Models
+from heedful.explore.numbers import written
 from heedful.explore.refusals import NotThere, TooLong
+from heedful.formats.word2vec import WordVectors
 
 CHARACTERS = 20_000
 """Of all texts of a question."""
@@ -34,9 +36,9 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(models: Models, runs: Sequence[Path] = ()) -> APIRouter:
-    """What answers under `/explore` about loaded models and run folders."""
-    explorer = Explorer(models, runs)
+def router(models: Models, runs: Sequence[Path] = (), vectors: WordVectors | None = None) -> APIRouter:
+    """What answers under `/explore` about loaded models and run folders; word vectors stand beside a model's."""
+    explorer = Explorer(models, runs, vectors)
     routes = APIRouter(prefix="/explore", tags=["explore"], route_class=ExplorerRoute)
     said = {"responses": REFUSALS, "response_class": Answer}
 
@@ -103,11 +105,8 @@ class Answer(JSONResponse):
     """A table as JSON, without a detour: large ones are bytes within a moment."""
 
     def render(self, content: Any) -> bytes:
-        """UTF-8; numbers that are none can't be said."""
-        try:
-            return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-        except ValueError:
-            raise UserError("the model's numbers are too large or none at all here; try --precision fp32") from None
+        """UTF-8."""
+        return written(content).encode()
 
 
 class ExplorerRoute(APIRoute):

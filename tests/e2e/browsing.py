@@ -36,6 +36,11 @@ STATIC = Path(heedful.__file__).parent / "explore" / "static"
 WORDS = "the animal didn ' t cross street because it was too tired . capital of france is paris a river ##s old"
 SENTENCE = "The animal didn't cross the street because it was too tired."
 
+LONG = " ".join(["the old river is tired ."] * 83)
+"""500 tokens with the marks."""
+PATIENCE = 500
+"""Milliseconds: as long may a page be deaf before a reader thinks that it hangs."""
+
 
 def page_models(folder: Path, seed: int = 7) -> dict[str, Path]:
     """A BERT that fills blanks, and an encoder that turns its queries and keys."""
@@ -207,6 +212,31 @@ class Reader:
               return new Set(new Uint32Array(data.buffer)).size;
             }""",
             selector,
+        )
+
+    def watch(self) -> None:
+        """Note from now on how long the page does not listen: tasks that hold everything up."""
+        self.page.evaluate(
+            """() => {
+              window.longest = 0;
+              const note = list => list.getEntries().forEach(one => {
+                window.longest = Math.max(window.longest, one.duration);
+              });
+              window.watching = new PerformanceObserver(note);
+              window.watching.observe({ entryTypes: ["longtask"] });
+              window.note = note;
+            }"""
+        )
+
+    def longest(self) -> float:
+        """Milliseconds of the longest such moment."""
+        return self.page.evaluate(
+            """async () => {
+              await new Promise(heard => setTimeout(heard, 50));
+              window.note({ getEntries: () => window.watching.takeRecords() });
+              window.watching.disconnect();
+              return window.longest;
+            }"""
         )
 
     def nameless(self) -> list[str]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.e2e.browsing import SENTENCE, Reader, numbers, percent
+from tests.e2e.browsing import LONG, PATIENCE, SENTENCE, Reader, numbers, percent
 
 
 def answer(reader: Reader, **asked: object) -> dict:
@@ -109,3 +109,15 @@ def test_a_long_text_shows_the_words_that_weigh_most(reader: Reader):
     assert sources == sorted(np.argsort(-np.array(told["weights"]), kind="stable")[:48].tolist())
     reader.click("text=Show all")
     assert len(column(reader, 5)) == 57
+
+
+def test_five_hundred_tokens_do_not_freeze_it(reader: Reader):
+    reader.go("head", model="words", layer=0, head=0)
+    reader.watch()
+    reader.page.fill("textarea[name=text]", LONG)
+    reader.page.keyboard.press("Enter")
+    reader.page.wait_for_function("document.querySelectorAll('.tokens .chip').length > 490")
+    reader.settle()
+    reader.click("text=Show all")
+    assert reader.page.locator(".workings tr[data-source]").count() == 500
+    assert reader.longest() < PATIENCE

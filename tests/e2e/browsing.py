@@ -239,6 +239,33 @@ class Reader:
             }"""
         )
 
+    def seen(self) -> list[Any]:
+        """All that a view shows: words, what is filled in, what is chosen, and every picture."""
+        return self.page.evaluate(
+            """() => {
+              const view = document.querySelector(".view");
+              const each = (selector, tell) => [...view.querySelectorAll(selector)].map(tell);
+              return [
+                view.innerText,
+                each("input:not([type=file], [type=checkbox]), select, textarea", one => one.value),
+                each("input[type=checkbox]", one => one.checked),
+                each("[aria-pressed=true]", one => one.outerHTML),
+                each("canvas", one => one.toDataURL()),
+                each("[data-weight]", one => one.outerHTML),
+              ];
+            }"""
+        )
+
+    def check_what(self) -> None:
+        """The view says what it shows: in some sentences, with a paper and files that are there."""
+        if not self.page.evaluate("document.querySelector('.what').open"):
+            self.page.click(".what summary")
+        files = self.texts(".what code")
+        assert files
+        assert [file for file in files if not (STATIC.parents[3] / file).is_file()] == []
+        assert re.search(r"\b[A-Z]\w+ (et al\.|& [A-Z]\w+) \d{4}", self.text(".what"))
+        assert len(self.text(".what").split()) > 60
+
     def nameless(self) -> list[str]:
         """What can be reached by keyboard and does not say what it is."""
         return self.page.eval_on_selector_all(

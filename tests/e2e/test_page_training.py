@@ -102,6 +102,21 @@ def test_curves_of_all_runs(reader: Reader):
     assert set(curves(reader)) == {"first", "first, held out"}, "the link says which"
 
 
+def test_it_says_what_it_shows_and_a_link_brings_everything_back(reader: Reader):
+    reader.go("training")
+    reader.check_what()
+    opening = reader.seen()
+    asked = {"runs": "first", "metric": "accuracy", "across": "tokens", "scale": "log", "smooth": "0.5"}
+    reader.page.goto("about:blank")
+    reader.go("training", **asked)
+    shown = reader.seen()
+    assert shown != opening
+    reader.page.goto("about:blank")
+    reader.go("training", **asked)
+    assert reader.seen() == shown
+    assert reader.values() == asked
+
+
 def test_another_number_against_another(reader: Reader):
     reader.go("training", runs="first")
     reader.page.select_option("select[data-focus=Number]", "accuracy")

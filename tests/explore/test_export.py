@@ -34,6 +34,7 @@ def test_the_page_has_everything_inside(explorer: Explorer, tmp_path: Path):
     assert found["GET /explore/models"][0]["name"] == "bert"
     assert found["GET /static/text.ko.json"] == json.loads((PAGE / "text.ko.json").read_text(encoding="utf-8"))
     assert content.count("</script>") == content.count("<script")
+    assert all(path.read_text(encoding="utf-8") in content for path in PAGE.rglob("*.css"))
 
 
 def test_modules_are_named_as_they_are_imported():

@@ -1,5 +1,6 @@
 """`heedful explore`, as it is typed."""
 
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from heedful.commands import exploring
 from heedful.commands.exploring import link
 from heedful.explore.about import About
+from heedful.serve.logs import Log
 from tests.e2e.conftest import Shell
 
 
@@ -120,3 +122,12 @@ def test_a_page_and_its_models_are_served(words: Path, tmp_path: Path):
             assert process.stderr.read() == ""
         finally:
             process.kill()
+
+
+def test_what_goes_wrong_is_still_told():
+    said = io.StringIO()
+    log = Log("text", quiet=True, file=said)
+    log.write("request", path="/explore/models")
+    log.write("busy", "warning")
+    log.failure("broken", ValueError("secret"))
+    assert [line.split()[1:3] for line in said.getvalue().splitlines()] == [["warning", "busy"], ["error", "broken"]]

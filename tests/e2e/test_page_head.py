@@ -28,6 +28,7 @@ def test_the_arithmetic_of_a_word(reader: Reader):
     assert column(reader, 5) == said(told["weights"])
     assert "÷ √8" in reader.text(".workings thead")
     assert np.allclose(np.array(told["products"]) / 8**0.5, told["scaled"], atol=1e-5)
+    reader.page.hover(".workings tr[data-source='0'] td:nth-child(2) canvas")
     first = reader.page.get_attribute(".workings tr[data-source='0'] td:nth-child(2) canvas", "title")
     assert first.split() == [f"{key:.2f}".replace("-", "−") for key in numbers(told["keys"])[0]]
     assert reader.painted(".workings .outcome canvas") > 4

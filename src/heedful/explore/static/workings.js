@@ -67,11 +67,12 @@ function shownLines(weights, all) {
   return lines.sort((a, b) => weights[b] - weights[a]).slice(0, FEW).sort((a, b) => a - b);
 }
 
-/** A vector as a row of coloured cells. */
+/** A vector as a row of coloured cells, which says its numbers to who points at it. */
 function strip(vector, highest) {
   const canvas = paint(vector, 1, vector.length, diverging(), -highest, highest);
   canvas.className = "strip";
-  canvas.title = Array.from(vector, (value) => plain(value, 2)).join("  ");
+  const tell = () => (canvas.title = Array.from(vector, (value) => plain(value, 2)).join("  "));
+  canvas.addEventListener("pointerenter", tell, { once: true }); // a long text has a thousand of them
   return canvas;
 }
 

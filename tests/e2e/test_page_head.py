@@ -120,5 +120,9 @@ def test_five_hundred_tokens_do_not_freeze_it(reader: Reader):
     reader.page.wait_for_function("document.querySelectorAll('.tokens .chip').length > 490")
     reader.settle()
     reader.click("text=Show all")
-    assert reader.page.locator(".workings tr[data-source]").count() == 500
+    reader.page.wait_for_function("document.querySelectorAll('.workings tr[data-source]').length === 500")
+    sources = reader.page.eval_on_selector_all(
+        ".workings tr[data-source]", "all => all.map(one => +one.dataset.source)"
+    )
+    assert sources == list(range(500))
     assert reader.longest() < PATIENCE

@@ -11,6 +11,7 @@ import { t } from "heedful/words.js";
 
 const FEW = 48;
 const TERMS = 4;
+const AT_ONCE = 100;
 
 /** The table. Of a long sentence it has the words that weigh most, unless `all` are wanted. */
 export function workings({ inside, change, source, pick, all, showAll }) {
@@ -34,14 +35,22 @@ export function workings({ inside, change, source, pick, all, showAll }) {
     columns.map(([, cell]) => h("td", {}, cell(index))));
   const edge = (name, kind, first, last) => h("tr", { class: kind }, h("th", { scope: "row" }, name),
     columns.map((_, i) => h("td", {}, i === 0 ? first : i === columns.length - 1 ? last : null)));
+  const outcome = edge(t("head.output"), "outcome", null, strip(output, said));
   const table = h("table", { class: "workings" },
     h("thead", {}, h("tr", {}, [t("head.word"), ...columns.map(([name]) => name)].map((name) =>
       h("th", { scope: "col" }, name)))),
     h("tbody", {},
       edge("q", "asking", strip(query, asked), null),
-      lines.map(line),
-      edge(t("head.output"), "outcome", null, strip(output, said)),
+      lines.slice(0, AT_ONCE).map(line),
+      outcome,
       other && edge(t("head.outputWithout"), "outcome", null, strip(other.output, said))));
+  const rest = lines.slice(AT_ONCE);
+  const goOn = () => {
+    if (!table.isConnected) return;
+    outcome.before(...rest.splice(0, AT_ONCE).map(line));
+    if (rest.length) setTimeout(goOn); // in between the page listens
+  };
+  if (rest.length) setTimeout(goOn);
   return h("div", {},
     h("div", { class: "sideways" }, table),
     lines.length < weights.length && h("p", { class: "note unsaved" },

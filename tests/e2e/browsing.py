@@ -22,6 +22,7 @@ import heedful
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
 from heedful.formats.huggingface import save_model
+from heedful.formats.word2vec import WordVectors
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.serve.app import build
 from heedful.serve.guard import Desk
@@ -35,8 +36,13 @@ STATIC = Path(heedful.__file__).parent / "explore" / "static"
 WORDS = "the animal didn ' t cross street because it was too tired . capital of france is paris a river ##s old"
 SENTENCE = "The animal didn't cross the street because it was too tired."
 
+LONG = " ".join(["the old river is tired ."] * 83)
+"""500 tokens with the marks."""
+PATIENCE = 500
+"""Milliseconds: as long may a page be deaf before a reader thinks that it hangs."""
 
-def page_models(folder: Path) -> dict[str, Path]:
+
+def page_models(folder: Path, seed: int = 7) -> dict[str, Path]:
     """A BERT that fills blanks, and an encoder that turns its queries and keys."""
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS.split()]) + "\n", encoding="utf-8")
     tokenizer = wordpiece.load(folder)
@@ -46,7 +52,7 @@ def page_models(folder: Path) -> dict[str, Path]:
         "rotary": Bert(BertConfig(**sizes, max_length=31, positions="rotary")),  # pyrefly: ignore
     }
     for name, model in models.items():
-        initialise(model, 0.5, torch.Generator().manual_seed(7))
+        initialise(model, 0.5, torch.Generator().manual_seed(seed))
         save_model(model.eval(), folder / name)
         wordpiece.save(tokenizer, folder / name, model.config.max_length)
     return {name: folder / name for name in models}
@@ -55,8 +61,15 @@ def page_models(folder: Path) -> dict[str, Path]:
 class Host:
     """A server in a thread of this process, on a port of its own, that can be stopped and started again."""
 
-    def __init__(self, models: Mapping[str, Any], key: str | None = None, runs: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, Any],
+        key: str | None = None,
+        runs: Sequence[Path] = (),
+        vectors: WordVectors | None = None,
+    ) -> None:
         self.models = models
+        self.vectors = vectors
         self.key = key
         self.runs = runs
         with socket.socket() as free:
@@ -65,7 +78,7 @@ class Host:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        self.app = page_app(self.models, self.key, self.runs)
+        self.app = page_app(self.models, self.key, self.runs, self.vectors)
         config = uvicorn.Config(
             self.app,
             port=self.port,
@@ -96,14 +109,16 @@ class Host:
             return json.load(response)
 
 
-def page_app(models: Mapping[str, Any], key: str | None, runs: Sequence[Path]) -> FastAPI:
+def page_app(
+    models: Mapping[str, Any], key: str | None, runs: Sequence[Path], vectors: WordVectors | None = None
+) -> FastAPI:
     """The app of `heedful serve`, with models that are loaded already."""
     loaded = Models()
     for name, predictor in models.items():
         loaded.add(Loaded(name=name, predictor=predictor, lane=None, can=frozenset()))
     desk = Desk(loaded, Limits(), Keys([key] if key else []), Meters(), Log(file=io.StringIO()))
     desk.ready = True
-    return build(desk, runs=runs)
+    return build(desk, runs=runs, vectors=vectors)
 
 
 def numbers(packed: Mapping[str, Any]) -> np.ndarray:
@@ -198,6 +213,58 @@ class Reader:
             }""",
             selector,
         )
+
+    def watch(self) -> None:
+        """Note from now on how long the page does not listen: tasks that hold everything up."""
+        self.page.evaluate(
+            """() => {
+              window.longest = 0;
+              const note = list => list.getEntries().forEach(one => {
+                window.longest = Math.max(window.longest, one.duration);
+              });
+              window.watching = new PerformanceObserver(note);
+              window.watching.observe({ entryTypes: ["longtask"] });
+              window.note = note;
+            }"""
+        )
+
+    def longest(self) -> float:
+        """Milliseconds of the longest such moment."""
+        return self.page.evaluate(
+            """async () => {
+              await new Promise(heard => setTimeout(heard, 50));
+              window.note({ getEntries: () => window.watching.takeRecords() });
+              window.watching.disconnect();
+              return window.longest;
+            }"""
+        )
+
+    def seen(self) -> list[Any]:
+        """All that a view shows: words, what is filled in, what is chosen, and every picture."""
+        return self.page.evaluate(
+            """() => {
+              const view = document.querySelector(".view");
+              const each = (selector, tell) => [...view.querySelectorAll(selector)].map(tell);
+              return [
+                view.innerText,
+                each("input:not([type=file], [type=checkbox]), select, textarea", one => one.value),
+                each("input[type=checkbox]", one => one.checked),
+                each("[aria-pressed=true]", one => one.outerHTML),
+                each("canvas", one => one.toDataURL()),
+                each("[data-weight]", one => one.outerHTML),
+              ];
+            }"""
+        )
+
+    def check_what(self) -> None:
+        """The view says what it shows: in some sentences, with a paper and files that are there."""
+        if not self.page.evaluate("document.querySelector('.what').open"):
+            self.page.click(".what summary")
+        files = self.texts(".what code")
+        assert files
+        assert [file for file in files if not (STATIC.parents[3] / file).is_file()] == []
+        assert re.search(r"\b[A-Z]\w+ (et al\.|& [A-Z]\w+) \d{4}", self.text(".what"))
+        assert len(self.text(".what").split()) > 60
 
     def nameless(self) -> list[str]:
         """What can be reached by keyboard and does not say what it is."""

@@ -40,13 +40,26 @@ def test_what_was_trained_is_explored(demonstration: subprocess.Popen[str]):
     assert demonstration.wait(30) == 0
 
 
-def test_without_it_the_last_line_says_how(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("found", "started", "typed"),
+    [
+        ("/usr/bin/heedful", ".venv/bin/heedful", "heedful"),
+        (None, ".venv/bin/heedful", ".venv/bin/heedful"),
+        (None, "/a b/heedful", "'/a b/heedful'"),
+        (None, "/there/heedful/__main__.py", f"{sys.executable} -m heedful"),
+    ],
+)
+def test_without_it_the_last_line_says_how(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, found: str | None, started: str, typed: str
+):
     monkeypatch.setattr(demo_vision, "demo", lambda *_, **__: None)
+    monkeypatch.setattr(making.shutil, "which", lambda _: found)
+    monkeypatch.setattr(sys, "argv", [started])
     with pytest.raises(SystemExit) as stop:
         main(["demo", "--part", "vision", "--out", "my demo"])
     assert stop.value.code == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "See inside, in a browser: heedful explore 'my demo-vision' --runs 'my demo-vision'"
+    assert last == f"See inside, in a browser: {typed} explore 'my demo-vision' --runs 'my demo-vision'"
 
 
 def test_what_serving_lacks_is_said_before_the_training(

@@ -1,5 +1,6 @@
 """`heedful explore`, as it is typed."""
 
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from heedful.commands import exploring
 from heedful.commands.exploring import link
 from heedful.explore.about import About
+from heedful.serve.logs import Log
 from tests.e2e.conftest import Shell
 
 
@@ -43,6 +45,14 @@ def test_a_page_is_written_without_a_server(shell: Shell, words: Path, tmp_path:
         (["--image", "nowhere.png"], "nowhere.png is no file; name a png or jpeg"),
         (["--text", "a", "--export", "page.pdf"], "page.pdf does not end in .html, as pages do; try page.pdf.html"),
         (["--text", " ", "--export", "page.html"], "the text is empty; write something in it"),
+        (
+            ["--text", "a", "--export", "page.html", "--vectors", "nowhere"],
+            "--vectors are for the view of meaning, which --export has no answers for; leave one out",
+        ),
+        (
+            ["--vectors", "nowhere"],
+            "nowhere does not exist; name a folder of `heedful train-vectors`, or a word2vec text file",
+        ),
         (["--runs", "nowhere"], "nowhere is not the folder of a run: there is no such folder"),
     ],
 )
@@ -82,12 +92,15 @@ def test_a_browser_is_opened_where_there_is_a_screen(monkeypatch: pytest.MonkeyP
     assert opened == ["http://there"]
 
 
-def test_a_page_and_its_models_are_served(words: Path):
-    """In a process of its own, which SIGTERM ends well."""
+def test_a_page_and_its_models_are_served(words: Path, tmp_path: Path):
+    """In a process of its own, which SIGTERM ends well, and which does not tell of every request."""
+    (tmp_path / "vectors.txt").write_text("2 2\nriver 1 0\nold 1 1\n")
     command = [sys.executable, "-m", "heedful", "explore", str(words), "--port", "0", "--no-browser", "--text", "a b"]
+    command += ["--vectors", str(tmp_path)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         try:
             assert process.stdout.readline() == "loading words\n"
             said = process.stdout.readline()
@@ -95,9 +108,26 @@ def test_a_page_and_its_models_are_served(words: Path):
             assert found, said
             with urllib.request.urlopen(f"{found[1]}/explore/models") as answer:
                 assert [one["name"] for one in json.load(answer)] == ["words"]
+            asked = {"model": "words", "word": "river", "sentences": ["the old river"]}
+            body = json.dumps(asked).encode()
+            request = urllib.request.Request(
+                f"{found[1]}/explore/meaning", body, {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request) as answer:
+                assert [one["word"] for one in json.load(answer)["word_vectors"]["neighbours"]] == ["old"]
             with urllib.request.urlopen(found[1]) as answer:
                 assert b"heedful" in answer.read()
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
+            assert process.stderr.read() == ""
         finally:
             process.kill()
+
+
+def test_what_goes_wrong_is_still_told():
+    said = io.StringIO()
+    log = Log("text", quiet=True, file=said)
+    log.write("request", path="/explore/models")
+    log.write("busy", "warning")
+    log.failure("broken", ValueError("secret"))
+    assert [line.split()[1:3] for line in said.getvalue().splitlines()] == [["warning", "busy"], ["error", "broken"]]

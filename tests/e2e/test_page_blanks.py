@@ -80,6 +80,8 @@ def test_it_writes_step_by_step(reader: Reader, order: str):
     answer = reader.host.ask("/explore/generate", model="words", text=masked, words=8, seed=5, order=order)
     steps = [step["text"] for step in answer["steps"]]
     assert reader.text(".written") == steps[-1]
+    last = [f"{one['token']} {percent(one['probability'])}" for one in answer["steps"][-1]["written"]]
+    assert [" ".join(one.split()) for one in reader.texts(".wrote li")] == last
     assert f"Step {len(steps)} / {len(steps)}" in reader.text(".player-controls")
     reader.page.click("[aria-label='One step back']")
     assert " ".join(reader.text(".written").split()) == " ".join(steps[-2].replace("[MASK]", " ").split())

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.e2e.browsing import SENTENCE, Reader, numbers, percent
+from tests.e2e.browsing import LONG, PATIENCE, SENTENCE, Reader, numbers, percent
 
 
 def answer(reader: Reader, **asked: object) -> dict:
@@ -28,6 +28,7 @@ def test_the_arithmetic_of_a_word(reader: Reader):
     assert column(reader, 5) == said(told["weights"])
     assert "÷ √8" in reader.text(".workings thead")
     assert np.allclose(np.array(told["products"]) / 8**0.5, told["scaled"], atol=1e-5)
+    reader.page.hover(".workings tr[data-source='0'] td:nth-child(2) canvas")
     first = reader.page.get_attribute(".workings tr[data-source='0'] td:nth-child(2) canvas", "title")
     assert first.split() == [f"{key:.2f}".replace("-", "−") for key in numbers(told["keys"])[0]]
     assert reader.painted(".workings .outcome canvas") > 4
@@ -67,9 +68,27 @@ def test_a_decoder_does_not_look_ahead(reader: Reader):
     asked = {"model": "translator", "text": "one two", "pair": "일 이 삼", "part": "decoder", "layer": 0, "head": 1}
     reader.go("head", **asked, token=1)
     told = answer(reader, **asked, token=1)
-    assert told["masked"] == [True, True, *[False] * (len(told["tokens"]) - 2)]
-    assert column(reader, 5) == ["−∞" if not seen else "" for seen in told["masked"]]
+    assert told["mask"] == [True, True, *[False] * (len(told["tokens"]) - 2)]
+    assert column(reader, 5) == ["−∞" if not seen else "" for seen in told["mask"]]
     assert column(reader, 6) == said(told["weights"])
+
+
+@pytest.mark.parametrize("model", ["translator", "recurrent"])
+def test_padding_behind_a_source_is_not_looked_at(reader: Reader, model: str):
+    asked = {"model": model, "text": "one two", "pair": "일 이 삼", "part": "cross", "layer": 0, "head": 0}
+    reader.go("head", **asked, token=2)
+    assert "−∞" not in reader.text(".workings")
+    reader.page.select_option("select[data-focus='Padding tokens']", "2")
+    reader.page.wait_for_function("location.hash.includes('padding=2')")
+    reader.settle()
+    told = answer(reader, **asked, token=2, padding=2)
+    assert told["mask"][-3:] == [True, False, False]
+    place = 5 if model == "translator" else 4
+    assert column(reader, place) == ["" if seen else "−∞" for seen in told["mask"]]
+    assert column(reader, place + 1) == said(told["weights"])
+    reader.click("[data-value=mask]")
+    assert column(reader, place + 2) == said(told["without"]["mask"]["weights"])
+    assert reader.page.locator(".tokens .chip").count() == len(told["target_tokens"]), "the target has no padding"
 
 
 def test_the_scores_of_a_recurrent_model(reader: Reader):
@@ -91,3 +110,19 @@ def test_a_long_text_shows_the_words_that_weigh_most(reader: Reader):
     assert sources == sorted(np.argsort(-np.array(told["weights"]), kind="stable")[:48].tolist())
     reader.click("text=Show all")
     assert len(column(reader, 5)) == 57
+
+
+def test_five_hundred_tokens_do_not_freeze_it(reader: Reader):
+    reader.go("head", model="words", layer=0, head=0)
+    reader.watch()
+    reader.page.fill("textarea[name=text]", LONG)
+    reader.page.keyboard.press("Enter")
+    reader.page.wait_for_function("document.querySelectorAll('.tokens .chip').length > 490")
+    reader.settle()
+    reader.click("text=Show all")
+    reader.page.wait_for_function("document.querySelectorAll('.workings tr[data-source]').length === 500")
+    sources = reader.page.eval_on_selector_all(
+        ".workings tr[data-source]", "all => all.map(one => +one.dataset.source)"
+    )
+    assert sources == list(range(500))
+    assert reader.longest() < PATIENCE

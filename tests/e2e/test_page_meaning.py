@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from heedful.formats.word2vec import WordVectors
 from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader, colours, numbers, percent
 from tests.e2e.test_page_words import contrast
 
@@ -168,3 +170,16 @@ def test_it_is_saved_and_fits_a_phone(browser: Any, host: Host, tmp_path: Path):
         svg, image = reader.saved("map", tmp_path)
         assert ">1</text>" in svg
         assert colours(image) > 20
+
+
+def test_word_vectors_stand_beside_it(browser: Any, host: Host):
+    matrix = np.array([[2, 0], [3, 3], [0, 1]], np.float32)
+    vectors = WordVectors(("river", "bank", "money"), matrix)
+    with Host({"words": host.models["words"]}, vectors=vectors) as other, Reader(browser, other) as reader:
+        go(reader)
+        assert card(reader, "vectors") == [("bank", "0.71"), ("money", "0.00")]
+        assert reader.text(".near-card[data-sentence=vectors] h3") == "By 3 word vectors, whatever the sentence"
+        assert card(reader, "none"), "the model's own table is still there"
+        go(reader, word="old", sentences="the old river")
+        assert card(reader, "vectors") == []
+        assert "“old” is not among them." in reader.text(".near-card[data-sentence=vectors]")

@@ -7,10 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader
+from heedful import predict
+from tests.e2e.browsing import SENTENCE, STATIC, Host, Reader, numbers, page_models, percent
 
-VIEWS = ("blanks", "attention", "head")
-"""What they have in common is tried on these; `test_page_positions.py` does so for its own."""
+TEXT = "the old river was tired"
+VIEWS: dict[str, dict[str, Any]] = {
+    "blanks": {"model": "words", "text": TEXT, "hide": "2", "write": 1, "seed": 3},
+    "attention": {"model": "words", "text": TEXT, "layer": 1, "head": 2, "token": 3, "show": "matrix"},
+    "head": {"model": "words", "text": TEXT, "layer": 1, "head": 2, "token": 3, "source": 1, "padding": 2},
+    "positions": {"model": "colours", "at": 5},
+    "translation": {"model": "translator", "text": "one two", "beams": 3, "best": 1, "step": 2},
+    "meaning": {"model": "words", "word": "river", "sentences": "the old river\na river of paris", "layer": 1},
+    "images": {"model": "colours", "digit": 4, "layer": 0, "head": 1},
+}
+"""Each with values that it does not open on. What they have in common is tried on these, and on that of training,
+which needs runs, in `test_page_training.py`."""
 
 
 def test_views_and_models_are_chosen(reader: Reader):
@@ -34,13 +45,16 @@ def test_views_and_models_are_chosen(reader: Reader):
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_link_brings_everything_back(reader: Reader, view: str):
-    values = {"text": "the old river was tired", "layer": 1, "head": 2, "token": 3, "show": "matrix", "hide": "2"}
-    reader.go(view, model="words", **values)
-    shown = reader.page.inner_html(".view").replace("\u00a0", " ")
+    reader.go(view, model=VIEWS[view]["model"])
+    opening = reader.seen()
     reader.page.goto("about:blank")
-    reader.go(view, model="words", **values)
-    assert reader.page.inner_html(".view").replace("\u00a0", " ") == shown
-    assert reader.values() == {key: str(value) for key, value in {"model": "words", **values}.items()}
+    reader.go(view, **VIEWS[view])
+    shown = reader.seen()
+    assert shown != opening, "the link says something"
+    reader.page.goto("about:blank")
+    reader.go(view, **VIEWS[view])
+    assert reader.seen() == shown
+    assert reader.values() == {key: str(value) for key, value in VIEWS[view].items()}
 
 
 def test_the_link_is_copied_whole(newcomer: Reader):
@@ -126,21 +140,15 @@ def test_keys(reader: Reader):
     reader.page.wait_for_selector("dialog", state="detached")
 
 
-def test_every_view_says_what_it_shows(reader: Reader):
-    for view in VIEWS:
-        reader.go(view, model="words")
-        if not reader.page.evaluate("document.querySelector('.what').open"):
-            reader.page.click(".what summary")
-        files = reader.texts(".what code")
-        assert files
-        assert all((STATIC.parents[3] / file).is_file() for file in files)
-        assert re.search(r"et al\. \d{4}", reader.text(".what"))
-        assert len(reader.text(".what").split()) > 60
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_says_what_it_shows(reader: Reader, view: str):
+    reader.go(view, model=VIEWS[view]["model"])
+    reader.check_what()
 
 
 def test_everything_has_a_name_and_fits_a_phone(browser: Any, host: Host):
     with Reader(browser, host, viewport={"width": 390, "height": 844}) as reader:
-        for view in VIEWS:
+        for view in ("blanks", "attention", "head"):
             reader.go(view, model="words")
             assert reader.page.evaluate("document.documentElement.scrollWidth") <= 390, view
             assert reader.nameless() == []
@@ -186,6 +194,29 @@ def test_the_server_goes_and_comes_back(browser: Any, host: Host):
         other.__enter__()
         reader.page.wait_for_selector("[data-picture=strands] h2:text('Layer 2, head 2')")
         assert reader.text(".banner") == ""
+
+
+def test_another_model_of_the_same_name_is_looked_at_anew(browser: Any, host: Host, tmp_path: Path):
+    """A server that was started again: no number of the one before may stay."""
+    told: dict[str, Any] = {"model": "words", "text": "the old river", "layer": 1, "head": 0}
+    folders = page_models(tmp_path, seed=13)
+    with Host(host.models) as other, Reader(browser, other) as reader:
+        reader.expected = ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"]
+        reader.go("attention", token=1, **told)
+        before = reader.texts("[data-picture=looks] .bar-number")
+        assert before
+        other.__exit__()
+        reader.page.click(".thumbnail[data-layer='0'][data-head='1']")
+        reader.page.wait_for_selector(".banner:not(:empty)")
+        reader.page.go_back()
+        other.models = {"words": predict.load(folders["words"], "cpu")}
+        other.__enter__()
+        reader.page.wait_for_selector("p.model:text-is('words')")  # one model now, and nothing to choose
+        reader.settle()
+        assert reader.text(".banner") == ""
+        row = numbers(other.ask("/explore/attention/matrix", **told)["weights"])[1]
+        assert reader.texts("[data-picture=looks] .bar-number") == [percent(one) for one in sorted(row, reverse=True)]
+        assert reader.texts("[data-picture=looks] .bar-number") != before
 
 
 def test_the_page_waits_for_models_that_are_being_loaded(browser: Any, host: Host):

@@ -102,6 +102,21 @@ def test_curves_of_all_runs(reader: Reader):
     assert set(curves(reader)) == {"first", "first, held out"}, "the link says which"
 
 
+def test_it_says_what_it_shows_and_a_link_brings_everything_back(reader: Reader):
+    reader.go("training")
+    reader.check_what()
+    opening = reader.seen()
+    asked = {"runs": "first", "metric": "accuracy", "across": "tokens", "scale": "log", "smooth": "0.5"}
+    reader.page.goto("about:blank")
+    reader.go("training", **asked)
+    shown = reader.seen()
+    assert shown != opening
+    reader.page.goto("about:blank")
+    reader.go("training", **asked)
+    assert reader.seen() == shown
+    assert reader.values() == asked
+
+
 def test_another_number_against_another(reader: Reader):
     reader.go("training", runs="first")
     reader.page.select_option("select[data-focus=Number]", "accuracy")
@@ -192,6 +207,28 @@ def test_what_a_run_said_over_time(reader: Reader, runs: dict[str, Path]):
     assert reader.texts(".samples td") == ["one", "하나", "하나", "two", "둘", "둘"]
     reader.click("[aria-label='One step back']")
     assert reader.text(".samples caption") == "After step 10"
+
+
+def test_samples_are_read_on_and_those_of_a_resumed_run_count(reader: Reader, runs: dict[str, Path]):
+    write(runs["a b"], [{"step": step, "input": "one", "output": f"at {step}"} for step in (10, 20)], "samples.jsonl")
+    reader.go("training", runs="a b")
+    offsets = [url.partition("samples_since=")[2] for url in reader.asked if "samples_since" in url]
+    assert offsets == ["0"]
+    write(runs["a b"], [{"step": 10, "input": "one", "output": "again"}], "samples.jsonl")
+    size = (runs["a b"] / "samples.jsonl").stat().st_size
+    wait(reader)
+    reader.page.wait_for_selector(".samples td:text('again')")
+    assert "Report 1 / 1" in reader.text(".said .player-controls"), "what came after it was of another life"
+    with reader.page.expect_request(f"**/explore/runs/**samples_since={size}"):
+        wait(reader)
+
+
+def test_what_a_run_sees_in_pictures(reader: Reader, runs: dict[str, Path]):
+    sample = {"step": 7, "input": "image 3", "output": "cat", "reference": "dog", "probability": 0.625}
+    write(runs["a b"], [sample, {**sample, "input": "image 5", "output": "dog"}], "samples.jsonl")
+    reader.go("training", runs="a b")
+    assert reader.texts(".samples td") == ["image 3", "cat 62.5 %", "dog", "image 5", "dog 62.5 %", "dog"]
+    assert reader.texts(".samples .right") == ["dog 62.5 %"]
 
 
 def test_many_points_become_few_without_losing_a_spike(reader: Reader):

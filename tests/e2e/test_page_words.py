@@ -42,6 +42,15 @@ def test_modules_import_each_other_by_name_and_nothing_from_elsewhere(name: str)
     assert MODULES[name].count("\n") <= 400
 
 
+def test_every_style_sheet_is_linked_and_none_is_long():
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    sheets = {path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8") for path in STATIC.rglob("*.css")}
+    assert set(re.findall(r'href="static/(.*?\.css)"', page)) == set(sheets)
+    assert [name for name, rules in sheets.items() if rules.count("\n") > 200] == []
+    rules = "".join(sheets.values())
+    assert rules.count("{") == rules.count("}")
+
+
 @pytest.mark.parametrize("theme", [":root {", ':root[data-theme="dark"] {'])
 def test_text_stands_out_in_both_themes(theme: str):
     """At least 4.5 to 1, as the Web Content Accessibility Guidelines ask of text (1.4.3)."""

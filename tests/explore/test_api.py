@@ -86,12 +86,12 @@ def test_a_head_step_by_step(client: TestClient, bert: Callable[[str], Predictor
     np.testing.assert_allclose(answer["products"], keys @ np.array(answer["query"]), atol=1e-5)
     np.testing.assert_allclose(answer["output"], answer["weights"] @ values, atol=1e-5)
     np.testing.assert_allclose(answer["weights"], look.mixed.weights, atol=1e-6)
-    assert answer["masked"] == [True] * 7
+    assert answer["mask"] == [True] * 7
     assert answer["without"]["mask"] is None
     np.testing.assert_allclose(answer["without"]["positions"]["weights"], unplaced.mixed.weights, atol=1e-6)
     np.testing.assert_allclose(answer["without"]["positions"]["output"], unplaced.mixed.output, atol=1e-6)
     padded = ask(client, "head", model="bert", text=TEXT, layer=1, head=1, token=2, padding=2)
-    assert padded["masked"] == [True] * 7 + [False] * 2
+    assert padded["mask"] == [True] * 7 + [False] * 2
     assert sum(padded["without"]["mask"]["weights"][-2:]) > 0
 
 
@@ -103,7 +103,7 @@ def test_a_decoder_and_what_it_looks_at(client: TestClient, transformer: Callabl
     assert [one["text"] for one in cross["target_tokens"]] == [one.text for one in trace.target]
     assert unpacked(cross["thumbnails"]).shape == (3, 2, len(trace.target), len(trace.tokens))
     own = ask(client, "head", **body, part="decoder", layer=2, head=0, token=1)
-    assert own["masked"] == [True, True] + [False] * (len(trace.target) - 2)
+    assert own["mask"] == [True, True] + [False] * (len(trace.target) - 2)
     assert own["without"]["mask"] is not None
     assert "target_tokens" not in own
     assert ask(client, "attention/grid", **body)["layers"] == 2

@@ -6,6 +6,7 @@ from heedful.errors import UserError
 from heedful.explore.blanks import blanks
 from heedful.explore.explorer import Explorer
 from heedful.predict import Predictor
+from heedful.predict.generation import Step
 
 
 def test_candidates_are_the_predictors_own(bert: Callable[[str], Predictor]):
@@ -27,6 +28,10 @@ def test_a_text_without_blanks_is_refused(bert: Callable[[str], Predictor]):
 @pytest.mark.parametrize("order", ["mask-predict", "gibbs"])
 def test_what_is_written_is_the_predictors_own(loaded: object, bert: Callable[[str], Predictor], order: str):
     answer = Explorer(loaded).generate("bert", "the animal", 5, seed=3, order=order)  # pyrefly: ignore
-    theirs = bert("published").generate("the animal", tokens=5, seed=3, order=order)
+    steps: list[Step] = []
+    theirs = bert("published").generate("the animal", tokens=5, seed=3, order=order, watch=steps.append)
+    assert [step["written"] for step in answer["steps"]] == [
+        [one._asdict() for one in step.written] for step in steps
+    ]
     assert [step["text"] for step in answer["steps"]] == theirs.steps
     assert (answer["text"], answer["probability"]) == (theirs.text, theirs.probability)

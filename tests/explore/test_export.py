@@ -34,6 +34,7 @@ def test_the_page_has_everything_inside(explorer: Explorer, tmp_path: Path):
     assert found["GET /explore/models"][0]["name"] == "bert"
     assert found["GET /static/text.ko.json"] == json.loads((PAGE / "text.ko.json").read_text(encoding="utf-8"))
     assert content.count("</script>") == content.count("<script")
+    assert all(path.read_text(encoding="utf-8") in content for path in PAGE.rglob("*.css"))
 
 
 def test_modules_are_named_as_they_are_imported():
@@ -71,3 +72,14 @@ def test_only_a_page_can_be_written(explorer: Explorer, tmp_path: Path):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UserError, match="is a folder; give the name of a file"):
         export(explorer, tmp_path / "folder.html", ABOUT)
+
+
+def test_numbers_that_are_none_are_a_users_mistake(
+    explorer: Explorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(explorer, "positions", lambda model: {"by_distance": [0.5, float("nan")]})
+    with pytest.raises(
+        UserError, match="the model's numbers are too large or none at all here; try --precision fp32"
+    ):
+        export(explorer, tmp_path / "page.html", ABOUT)
+    assert not (tmp_path / "page.html").exists()

@@ -78,6 +78,37 @@ def test_samples_are_given_where_there_are_any(tmp_path: Path):
     found = Runs([tmp_path]).reports(tmp_path.name)
     assert found.samples == [{"step": 10, "input": "one", "output": "하나"}]
     assert found.rows == []
+    again = Runs([tmp_path]).reports(tmp_path.name, samples_since=found.samples_next)
+    assert (again.samples, again.samples_since) == ([], found.samples_next)
+
+
+def test_the_newest_samples_are_read_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("heedful.explore.training.MOST_BYTES", 3 * len(line(1)))
+    (tmp_path / "samples.jsonl").write_text("".join(map(line, range(8))))
+    steps, place = [], 0
+    while (found := Runs([tmp_path]).reports(tmp_path.name, samples_since=place)).samples:
+        assert found.samples_since == place
+        steps += [one["step"] for one in found.samples]
+        place = found.samples_next
+    assert steps == list(range(8))
+    (tmp_path / "samples.jsonl").write_text(line(9))
+    assert Runs([tmp_path]).reports(tmp_path.name, samples_since=place).samples_since == 0, "begun anew"
+
+
+def test_a_run_whose_reports_go_away_as_they_are_read_has_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1))
+    is_file = Path.is_file
+
+    def deleted(one: Path) -> bool:
+        there = is_file(one)
+        if one == path:
+            path.unlink()
+        return there
+
+    monkeypatch.setattr(Path, "is_file", deleted)
+    assert state(tmp_path) == "stopped"
+    assert Runs([tmp_path]).reports(tmp_path.name).rows == []
 
 
 def test_names_are_as_long_as_they_need_to_be():

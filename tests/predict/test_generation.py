@@ -11,7 +11,7 @@ from heedful.data.tokenizer import MASK, SPECIAL, Tokenizer
 from heedful.errors import UserError
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
 from heedful.predict import generation
-from heedful.predict.generation import Choice, Generated, generate
+from heedful.predict.generation import Choice, Generated, Step, generate
 
 WORDS = ["a", "b", "c", "d", "cat", "dog", "the", "##s", "##t", ".", "(", ")", "'"]
 SIZE = len(SPECIAL) + len(WORDS)
@@ -127,6 +127,18 @@ def test_what_was_kept_stays_as_sure_as_it_was(known):
 
     known(table, "", tokens=3, steps=3)
     assert asked[:6] == [1, 2, 3, 1, 2, 3]
+
+
+def test_whoever_watches_is_told_what_each_step_wrote(known):
+    """Two blanks after [CLS] and *a*: both at once, then the less sure one again; or one after the other."""
+    rows = {2: {"cat": 0.75, "the": 0.25}, 3: {"dog": 0.5, "the": 0.25}}
+    steps: list[Step] = []
+    known(lambda _, place: rows[place], "a [MASK] [MASK]", watch=steps.append)
+    both = [(2, "cat", 0.75), (3, "dog", 0.5)]
+    assert steps == [("a cat [MASK]", both), ("a cat dog", both[1:])]
+    steps.clear()
+    known(lambda _, place: rows[place], "a [MASK] [MASK]", order="gibbs", temperature=0, steps=2, watch=steps.append)
+    assert [(text, sorted(written)) for text, written in steps] == [("a cat dog", both)] * 2
 
 
 def test_a_blank_is_filled_given_the_others(known, tokenizer):

@@ -1,3 +1,5 @@
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -193,3 +195,39 @@ def test_a_decoder_whose_numbers_are_beyond_fp16_is_an_error(beam: int):
     for ask in asked:
         with pytest.raises(UserError, match="too large for fp16"):
             ask()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda made: made.search([Sentence([5, 7, 11])], SearchOptions(beam=2)),
+        lambda made: made.watched(Sentence([5, 7, 11]), SearchOptions(beam=2)),
+        lambda made: made.score([([5, 7, 11], [3, 13])]),
+        lambda made: made.align([([5, 7, 11], [3, 13])]),
+    ],
+    ids=["search", "watched", "score", "align"],
+)
+def test_threads_take_turns(call: Callable[[TorchSearcher], object], monkeypatch: pytest.MonkeyPatch):
+    """What a recording holds belongs to one call until that is done."""
+    made = searcher("transformer")
+    inside, free = threading.Event(), threading.Event()
+    rectangle, entered = made._rectangle, []
+
+    def slow(rows: Any) -> Any:
+        entered.append(threading.current_thread().name)
+        inside.set()
+        assert free.wait(20)
+        return rectangle(rows)
+
+    monkeypatch.setattr(made, "_rectangle", slow)
+    first = threading.Thread(target=lambda: made.search([Sentence([3, 5])], SearchOptions()), name="first")
+    second = threading.Thread(target=lambda: call(made), name="second")
+    first.start()
+    assert inside.wait(20)
+    second.start()
+    second.join(0.2)
+    assert entered == ["first"], "the second waits until the first is done"
+    free.set()
+    first.join(20)
+    second.join(20)
+    assert set(entered) == {"first", "second"}

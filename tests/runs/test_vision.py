@@ -111,12 +111,19 @@ def test_a_judge_counts_what_is_right():
 
 def test_a_judge_looks_at_the_model_as_it_is():
     judge = judge_of([0, 1, 2], [0, 1, 0])
-    assert judge.look() == (judge.report().scores, ())
+    sure = round(math.e**3 / (math.e**3 + 2), 4)
+    told = [("image 0", "x", "x", sure), ("image 1", "y", "y", sure), ("image 2", "x", "z", sure)]
+    assert judge.look() == (judge.report().scores, told, False)
     assert judge.look().scores["accuracy"] == pytest.approx(2 / 3)
     judge.material.heldout.pixels[:, 0, 0, 0] = [0, 1, 2]
     assert judge.look().scores["accuracy"] == 1.0
     judge.states.offer(3, judge.look().scores)
     assert (judge.states.best.step, judge.states.best.worth) == (3, 1.0)
+
+
+def test_a_few_images_are_asked_about_spread_over_all():
+    looked = judge_of([0] * 13, [0] * 13).look()
+    assert [one.input for one in looked.samples] == ["image 0", "image 3", "image 6", "image 9"]
 
 
 def test_their_recipe_learns_the_digits(tmp_path: Path):

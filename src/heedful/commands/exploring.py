@@ -28,6 +28,7 @@ def explore(
     image: Annotated[Path | None, optional(metavar="FILE")] = None,
     export: Annotated[Path | None, optional(metavar="FILE")] = None,
     runs: Annotated[tuple[Path, ...], optional(metavar="FOLDER…")] = (),
+    vectors: Annotated[Path | None, optional(metavar="FOLDER|FILE")] = None,
     port: Annotated[int | None, optional(metavar="PORT")] = None,
     no_browser: Flag = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -42,6 +43,7 @@ def explore(
         image: For a model that sees: a png or jpeg to look at first.
         export: Write one self-contained .html for that text or image, and serve nothing.
         runs: Folders of training runs to show, finished or not.
+        vectors: Word vectors to show beside a model's own, of `heedful train-vectors` or in word2vec's format.
         port: Where to serve (8080 by default, or any that is free if that is taken).
         no_browser: Only say where the page is.
         device: Where to compute.
@@ -53,10 +55,13 @@ def explore(
     if export is not None:
         if text is None and image is None:
             raise UserError("--export writes a page about a text or an image; say which: --text TEXT or --image FILE")
+        if vectors is not None:
+            raise UserError("--vectors are for the view of meaning, which --export has no answers for; leave one out")
         _export(model, about, export, device, precision)
         return
     require()
     from heedful.explore.training import run_folder
+    from heedful.formats.word2vec import load
     from heedful.serve.keys import read_keys
     from heedful.serve.limits import Limits
     from heedful.serve.loading import Computing
@@ -69,7 +74,8 @@ def explore(
         computing=Computing("torch", device, precision, False),  # pyrefly: ignore
         limits=Limits(),
         keys=read_keys(None),
-        log=Log("text"),
+        log=Log("text", quiet=True),
+        vectors=None if vectors is None else load(vectors),
         runs=[run_folder(folder) for folder in runs],
     )
     listening = _listen(port)

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -52,7 +54,15 @@ def demo(
         explore(tuple(map(str, made)), runs=tuple(made))
     else:
         names = " ".join(shlex.quote(str(folder)) for folder in made)
-        say(f"See inside, in a browser: heedful explore {names} --runs {names}")
+        say(f"See inside, in a browser: {_program()} explore {names} --runs {names}")
+
+
+def _program() -> str:
+    """What to type for this program: its name where the shell finds it, or else how it was started."""
+    if shutil.which("heedful") is not None:
+        return "heedful"
+    started = Path(sys.argv[0])  # by scripts/demo as .venv/bin/heedful
+    return shlex.quote(str(started)) if started.name == "heedful" else f"{shlex.quote(sys.executable)} -m heedful"
 
 
 def _demo(part: str, out: Path) -> tuple[Callable[..., None], Path]:

@@ -19,12 +19,15 @@ from starlette.exceptions import HTTPException
 from heedful.errors import UserError
 from heedful.explore import requests
 from heedful.explore.explorer import Explorer, Models
+from heedful.explore.numbers import written
 from heedful.explore.refusals import NotThere, TooLong
+from heedful.formats.word2vec import WordVectors
 
 CHARACTERS = 20_000
 """Of all texts of a question."""
 IMAGE_CHARACTERS = 20_000_000
 """Of an image in base64."""
+MOST_OFFSET = 2**60
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"description": "No JSON.", "model": requests.Refused},
     404: {"description": "No such model, or it has no such part.", "model": requests.Refused},
@@ -33,9 +36,9 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(models: Models, runs: Sequence[Path] = ()) -> APIRouter:
-    """What answers under `/explore` about loaded models and run folders."""
-    explorer = Explorer(models, runs)
+def router(models: Models, runs: Sequence[Path] = (), vectors: WordVectors | None = None) -> APIRouter:
+    """What answers under `/explore` about loaded models and run folders; word vectors stand beside a model's."""
+    explorer = Explorer(models, runs, vectors)
     routes = APIRouter(prefix="/explore", tags=["explore"], route_class=ExplorerRoute)
     said = {"responses": REFUSALS, "response_class": Answer}
 
@@ -90,9 +93,10 @@ def router(models: Models, runs: Sequence[Path] = ()) -> APIRouter:
     @routes.get("/runs/{name:path}", **said, summary="What a run has reported since an offset")
     def run(
         name: Annotated[str, InPath(description="As `/explore/runs` gives it.")],
-        since: Annotated[int, Query(ge=0, le=2**60, description="`next` of an earlier answer.")] = 0,
+        since: Annotated[int, Query(ge=0, le=MOST_OFFSET, description="`next` of an earlier answer.")] = 0,
+        samples_since: Annotated[int, Query(ge=0, le=MOST_OFFSET, description="`samples_next` of it.")] = 0,
     ) -> Response:
-        return Answer(explorer.run(name, since))
+        return Answer(explorer.run(name, since, samples_since))
 
     return routes
 
@@ -101,11 +105,8 @@ class Answer(JSONResponse):
     """A table as JSON, without a detour: large ones are bytes within a moment."""
 
     def render(self, content: Any) -> bytes:
-        """UTF-8; numbers that are none can't be said."""
-        try:
-            return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-        except ValueError:
-            raise UserError("the model's numbers are too large or none at all here; try --precision fp32") from None
+        """UTF-8."""
+        return written(content).encode()
 
 
 class ExplorerRoute(APIRoute):

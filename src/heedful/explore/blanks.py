@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from heedful.data.tokenizer import MASK
 from heedful.explore.tokens import check_length
 from heedful.predict.blanks import Candidate, with_blanks
-from heedful.predict.generation import Generated, joined, stretches
+from heedful.predict.generation import Generated, Step, joined, stretches
 from heedful.predict.predictor import Predictor
 
 
@@ -32,10 +32,11 @@ def blanks(predictor: Predictor, text: str, count: int) -> tuple[list[Blank], st
     return each, joined(stretches(text), [candidates[0].token for candidates in found])
 
 
-def write(predictor: Predictor, text: str, words: int, seed: int, order: str) -> Generated:
-    """The text with its blanks filled, or with so many words more, step by step."""
+def write(predictor: Predictor, text: str, words: int, seed: int, order: str) -> tuple[Generated, list[Step]]:
+    """The text with its blanks filled, or with so many words more, and the steps to it."""
     _check(predictor, text, 0 if MASK in text else words)
-    return predictor.generate(text, tokens=words, seed=seed, order=order)
+    steps: list[Step] = []
+    return predictor.generate(text, tokens=words, seed=seed, order=order, watch=steps.append), steps
 
 
 def _check(predictor: Predictor, text: str, more: int = 0) -> None:

@@ -12,7 +12,7 @@ from heedful.explore import attention, images, inside, training
 from heedful.explore import blanks as filling
 from heedful.explore.beams import watch
 from heedful.explore.inside import Asked
-from heedful.explore.meaning import meaning
+from heedful.explore.meaning import NEIGHBOURS, meaning
 from heedful.explore.numbers import packed
 from heedful.explore.positions import positions
 from heedful.explore.recent import Recent
@@ -21,6 +21,8 @@ from heedful.explore.sites import Mixed
 from heedful.explore.texts import traced
 from heedful.explore.tokens import Token, encoder_tokens, piece_tokens, source_tokens
 from heedful.explore.trace import Trace
+from heedful.explore.vectors import Neighbourhood
+from heedful.formats.word2vec import WordVectors
 from heedful.predict.image_engine import TorchImageEngine
 from heedful.predict.predictor import Predictor
 
@@ -58,8 +60,9 @@ class Opened:
 class Explorer:
     """Looks into models and runs."""
 
-    def __init__(self, models: Models, runs: Sequence[Path] = ()) -> None:
+    def __init__(self, models: Models, runs: Sequence[Path] = (), vectors: WordVectors | None = None) -> None:
         self.loaded = models
+        self.vectors = None if vectors is None else Neighbourhood(vectors)
         self.training = training.Runs(runs)
         self._traces: Recent[Trace] = Recent(KEPT_BYTES)
 
@@ -100,9 +103,9 @@ class Explorer:
     ) -> dict[str, Any]:
         """Text written by filling blanks, step by step."""
         predictor, _ = inside.encoder(self._asked(model), "write text")
-        found = filling.write(predictor, text, words, seed, order)
+        found, steps = filling.write(predictor, text, words, seed, order)
         return {
-            "steps": [{"text": step} for step in found.steps],
+            "steps": [{"text": step.text, "written": [one._asdict() for one in step.written]} for step in steps],
             "text": found.text,
             "probability": found.probability,
         }
@@ -167,7 +170,7 @@ class Explorer:
             "values": packed(found.values),
             "products": found.products.tolist(),
             "scaled": found.scaled.tolist(),
-            "masked": found.mask.tolist(),
+            "mask": found.mask.tolist(),
             "weights": found.mixed.weights.tolist(),
             "output": found.mixed.output.tolist(),
             "without": {
@@ -217,6 +220,7 @@ class Explorer:
                 "similarity": 1.0,
                 "neighbours": [one._asdict() for one in found.context_free],
             },
+            **({} if self.vectors is None else {"word_vectors": beside(self.vectors, word)}),
             "layer": found.layer,
             "layers": found.layers,
         }
@@ -237,9 +241,9 @@ class Explorer:
         """Run folders, and whether they still train."""
         return [{"name": name, "state": self.training.state(name)} for name in self.training.names()]
 
-    def run(self, name: str, since: int = 0) -> dict[str, Any]:
+    def run(self, name: str, since: int = 0, samples_since: int = 0) -> dict[str, Any]:
         """What a run has reported since."""
-        return asdict(self.training.reports(name, since))
+        return asdict(self.training.reports(name, since, samples_since))
 
     def _asked(self, name: str) -> Asked:
         if name not in self.loaded.names():
@@ -261,6 +265,16 @@ class Explorer:
         key = (asked, text, pair, padding, placed)
         trace = self._traces(key, lambda: traced(asked, text, pair, padding=padding, placed=placed))
         return trace, part or next(iter(trace.parts))
+
+
+def beside(vectors: Neighbourhood, word: str) -> dict[str, Any]:
+    """What word vectors without context say of a word; no neighbours where it is not among them."""
+    found = vectors.near(word, NEIGHBOURS)
+    return {
+        "words": len(vectors.words),
+        "known": found is not None,
+        "neighbours": [one._asdict() for one in found or ()],
+    }
 
 
 def sides(trace: Trace, part: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ than all the rest, is there only where a chart is drawn.
 
 import base64
 import json
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from heedful.errors import UserError
 from heedful.explore.about import About
 from heedful.explore.answers import MOST_BYTES, collect
 from heedful.explore.explorer import Explorer
+from heedful.explore.numbers import written
 
 PAGE = Path(__file__).parent / "static"
 IMPORT_MAP = '{"imports": {"heedful/": "./static/"}}'
-STYLE = '<link rel="stylesheet" href="static/style.css">'
+STYLE = re.compile(r'<link rel="stylesheet" href="static/(.*?)">')
 SCRIPT = '<script type="module" src="static/app.js"></script>'
 LANGUAGES = ("en", "ko")
 CHARTS = ("positions", "training")
@@ -48,11 +50,12 @@ def page(answers: dict[str, Any]) -> str:
     views = {view for model in answers["GET /explore/models"] for view in model["views"]}
     charts = f"<script>{_plotly()}</script>\n  " if views & set(CHARTS) else ""
     carried = f'<script id="exported" type="application/json">{embedded({**answers, **texts})}</script>\n  '
-    whole = (PAGE / "index.html").read_text(encoding="utf-8")
-    style = (PAGE / "style.css").read_text(encoding="utf-8")
+    whole = STYLE.sub(
+        lambda link: f"<style>\n{(PAGE / link[1]).read_text(encoding='utf-8')}</style>",
+        (PAGE / "index.html").read_text(encoding="utf-8"),
+    )
     for old, new in (
         (IMPORT_MAP, json.dumps({"imports": modules()})),
-        (STYLE, f"<style>\n{style}</style>"),
         (SCRIPT, f'{charts}{carried}<script type="module">import "heedful/app.js";</script>'),
     ):
         assert whole.count(old) == 1, f"the page has changed: {old}"
@@ -71,8 +74,7 @@ def modules() -> dict[str, str]:
 
 def embedded(table: dict[str, Any]) -> str:
     """JSON that no HTML parser takes for markup."""
-    said = json.dumps(table, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return said.replace("<", "\\u003c")
+    return written(table).replace("<", "\\u003c")
 
 
 def _plotly() -> str:

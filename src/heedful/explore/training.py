@@ -37,6 +37,9 @@ class Reports:
     """Where to read on."""
     state: State
     samples: list[dict[str, Any]]
+    samples_since: int
+    samples_next: int
+    """The same for what it made of some examples, which is a file of its own."""
 
 
 class Runs:
@@ -53,12 +56,20 @@ class Runs:
         """Whether a run still trains."""
         return state(self._folder(name))
 
-    def reports(self, name: str, since: int = 0) -> Reports:
-        """What a run has reported since an offset that an earlier answer gave."""
+    def reports(self, name: str, since: int = 0, samples_since: int = 0) -> Reports:
+        """What a run has reported since the offsets that an earlier answer gave."""
         folder = self._folder(name)
         rows, begun, end = read_on(folder / FILE, since)
-        samples, _, _ = read_on(folder / SAMPLES, 0)
-        return Reports(rows=rows, since=begun, next=end, state=state(folder), samples=samples)
+        samples, samples_begun, samples_end = read_on(folder / SAMPLES, samples_since)
+        return Reports(
+            rows=rows,
+            since=begun,
+            next=end,
+            state=state(folder),
+            samples=samples,
+            samples_since=samples_begun,
+            samples_next=samples_end,
+        )
 
     def _folder(self, name: str) -> Path:
         if name not in self._folders:

@@ -48,6 +48,23 @@ class Generated(NamedTuple):
     """The mean over the written tokens of how probable each is, given all the rest."""
 
 
+class Written(NamedTuple):
+    """A token that a step wrote."""
+
+    position: int
+    """Among the tokens of the text, [CLS] at 0."""
+    token: str
+    probability: float
+    """How probable the model found it there as it wrote it."""
+
+
+class Step(NamedTuple):
+    """The text after a step, with [MASK] where the next one writes anew, and what this one wrote."""
+
+    text: str
+    written: list[Written]
+
+
 def generate(
     model: BertForPretraining,
     tokenizer: Tokenizer,
@@ -59,13 +76,14 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     seed: int = 0,
+    watch: Callable[[Step], None] | None = None,
 ) -> Generated:
     """Write where the text has [MASK], or else `tokens` tokens after it; the text may be empty.
 
     A step of mask-predict fills what is empty; there are 10, or as many as blanks if these are fewer. A step of
     Gibbs sampling goes once round all blanks; there are 10. Tokens are drawn from the `top_k` best, or from all; at
     a higher temperature the rare ones come more often, and at 0 the best is taken. It is 0 for mask-predict and 1
-    for Gibbs sampling unless given. The model is put at rest (no dropout).
+    for Gibbs sampling unless given. `watch` is told of every step. The model is put at rest (no dropout).
     """
     _check(tokens, order, steps, temperature, top_k, seed)
     model.eval()
@@ -73,7 +91,11 @@ def generate(
     bold = TEMPERATURES[order] if temperature is None else temperature
     choice = Choice(temperature=bold, top_k=top_k, random=np.random.default_rng(seed))
     most = min(STEPS, len(draft.blanks)) if order == "mask-predict" else STEPS
-    shown = list(ORDERS[order](draft, choice, most if steps is None else steps))
+    shown = []
+    for step in ORDERS[order](draft, choice, most if steps is None else steps):
+        shown.append(step.text)
+        if watch is not None:
+            watch(step)
     return Generated(draft.show(), shown, draft.probability())
 
 
@@ -136,6 +158,14 @@ class Draft:
             self.ids[place] = choice(row, self._allowed(place))
         return found[np.arange(len(places)), self.ids[places]]
 
+    def told(self, chosen: Sequence[int] | np.ndarray, sure: np.ndarray) -> list[Written]:
+        """What stands in the chosen blanks, and how probable each was as it was written."""
+        places = self.blanks[chosen].tolist()
+        return [
+            Written(place, self.tokenizer.vocabulary[self.ids[place]], float(probability))
+            for place, probability in zip(places, sure, strict=True)
+        ]
+
     def _allowed(self, place: int) -> np.ndarray:
         """(V,) True at what may be written: no special token, and pieces that continue a word only after one."""
         allowed = ~self.tokenizer.special
@@ -182,7 +212,7 @@ def stretches(text: str) -> list[str]:
     return [first, *(piece or " " for piece in between[:-1]), *between[-1:]]
 
 
-def mask_predict(draft: Draft, choice: Choice, steps: int) -> Iterator[str]:
+def mask_predict(draft: Draft, choice: Choice, steps: int) -> Iterator[Step]:
     """Fill all blanks; then, step by step, empty those that are least sure and fill them given the others.
 
     Of M blanks, M (steps - t) / steps are filled in step t, counted from 0, and never less than one.
@@ -192,25 +222,27 @@ def mask_predict(draft: Draft, choice: Choice, steps: int) -> Iterator[str]:
     chosen = np.arange(blanks)
     for left in range(steps - 1, -1, -1):
         sure[chosen] = draft.write(chosen, choice)
+        written = draft.told(chosen, sure[chosen])
         if left:
             chosen = np.sort(np.argsort(sure, kind="stable")[: max(1, blanks * left // steps)])
             draft.empty(chosen)
-        yield draft.show()
+        yield Step(draft.show(), written)
 
 
-def gibbs(draft: Draft, choice: Choice, steps: int) -> Iterator[str]:
+def gibbs(draft: Draft, choice: Choice, steps: int) -> Iterator[Step]:
     """Go round the blanks in random order, again and again: empty one, draw it given all others.
 
     The first round begins with every blank empty, so that each is drawn given those before it.
     """
     for _ in range(steps):
+        written = []
         for number in choice.random.permutation(len(draft.blanks)):
             draft.empty([number])
-            draft.write([number], choice)
-        yield draft.show()
+            written += draft.told([number], draft.write([number], choice))
+        yield Step(draft.show(), written)
 
 
-ORDERS: dict[str, Callable[[Draft, Choice, int], Iterator[str]]] = {"mask-predict": mask_predict, "gibbs": gibbs}
+ORDERS: dict[str, Callable[[Draft, Choice, int], Iterator[Step]]] = {"mask-predict": mask_predict, "gibbs": gibbs}
 
 
 def _check(

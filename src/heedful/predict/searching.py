@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -64,7 +65,8 @@ class Searcher(Protocol):
 class TorchSearcher:
     """One torch model or several that decide together, put at rest, where their weights are.
 
-    Of a model that is `learning` nothing is prepared that its next weights would belie.
+    Of a model that is `learning` nothing is prepared that its next weights would belie. Threads take turns, since
+    recordings have one set of buffers.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class TorchSearcher:
         self.half = any(next(model.parameters()).dtype is torch.float16 for model in models)
         self.steps = [_steps(model, self.device, learning) for model in models]
         self.recorder = Recorder(self.device) if self.device.type == "cuda" else None
+        self._turn = Lock()
 
     def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
@@ -171,11 +174,12 @@ class TorchSearcher:
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """No gradients, no dropout."""
-        for model in self.models:
-            model.eval()
-        with torch.inference_mode():
-            yield
+        """No gradients, no dropout, and nobody else."""
+        with self._turn:
+            for model in self.models:
+                model.eval()
+            with torch.inference_mode():
+                yield
 
 
 @contextmanager

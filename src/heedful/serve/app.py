@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 import heedful
 from heedful.errors import UserError
+from heedful.formats.word2vec import WordVectors
 from heedful.serve import (
     about_routes,
     embedding_routes,
@@ -43,7 +44,9 @@ ROUTERS = (
 )
 
 
-def build(desk: Desk, *, cors: Sequence[str] = (), runs: Sequence[Path] = ()) -> FastAPI:
+def build(
+    desk: Desk, *, cors: Sequence[str] = (), runs: Sequence[Path] = (), vectors: WordVectors | None = None
+) -> FastAPI:
     """The app around what a desk knows; `cors` are the origins whose pages may ask."""
     app = FastAPI(
         title="heedful",
@@ -56,7 +59,7 @@ def build(desk: Desk, *, cors: Sequence[str] = (), runs: Sequence[Path] = ()) ->
     for router in ROUTERS:
         app.include_router(router, responses=ERRORS)
     app.include_router(about_routes.router, responses={status: ERRORS[status] for status in (401, 404, 422, 503)})
-    mount(app, desk, runs)
+    mount(app, desk, runs, vectors)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(UserError, _mistaken)

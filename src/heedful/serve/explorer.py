@@ -10,6 +10,7 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 import heedful
+from heedful.formats.word2vec import WordVectors
 from heedful.serve.guard import Desk
 from heedful.serve.refusals import Refusal
 
@@ -18,10 +19,10 @@ API = "heedful.explore.api"
 DAY = {"cache-control": "max-age=86400"}
 
 
-def mount(app: FastAPI, desk: Desk, runs: Sequence[Path] = ()) -> None:
+def mount(app: FastAPI, desk: Desk, runs: Sequence[Path] = (), vectors: WordVectors | None = None) -> None:
     """Add what is there of it."""
     if find_spec("heedful.explore") is not None and find_spec(API) is not None:
-        app.include_router(importlib.import_module(API).router(desk.models, runs=runs))
+        app.include_router(importlib.import_module(API).router(desk.models, runs=runs, vectors=vectors))
 
     @app.get("/static/plotly.min.js", include_in_schema=False)
     async def plotly() -> Response:

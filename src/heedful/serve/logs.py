@@ -19,13 +19,19 @@ SHOWN = 200
 class Log:
     """Writes events."""
 
-    def __init__(self, form: LogFormat = "text", *, texts: bool = False, file: TextIO | None = None) -> None:
+    def __init__(
+        self, form: LogFormat = "text", *, texts: bool = False, quiet: bool = False, file: TextIO | None = None
+    ) -> None:
         self.form = form
         self.texts = texts
+        self.quiet = quiet
+        """Whether only what went wrong is written down."""
         self.file = file
 
     def write(self, event: str, level: str = "info", **fields: Any) -> None:
         """One line, at once."""
+        if self.quiet and level == "info":
+            return
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         if self.form == "json":

@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from heedful.errors import UserError
+from heedful.formats.word2vec import WordVectors
 from heedful.serve.app import build
 from heedful.serve.guard import SENDING, Desk
 from heedful.serve.keys import Keys
@@ -44,6 +45,8 @@ class Settings:
     limits: Limits
     keys: Keys
     log: Log
+    vectors: WordVectors | None = None
+    """Word vectors that the explorer shows beside a model's."""
     cors: Sequence[str] = ()
     runs: Sequence[Path] = ()
 
@@ -64,7 +67,9 @@ class Serving:
         self.settings = settings
         self.listening = listening
         self.desk = Desk(Models(), settings.limits, settings.keys, Meters(), settings.log)
-        self.server = Server(_config(build(self.desk, cors=settings.cors, runs=settings.runs), settings.log))
+        self.server = Server(
+            _config(build(self.desk, cors=settings.cors, runs=settings.runs, vectors=settings.vectors), settings.log)
+        )
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self, begun: Callable[[], None], ready: Callable[[], None]) -> None:

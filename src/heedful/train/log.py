@@ -53,6 +53,8 @@ class Sample(NamedTuple):
     output: str
     reference: str | None = None
     """What it should make of it."""
+    probability: float | None = None
+    """How sure it is, where it says."""
 
 
 class _Console(Console):
@@ -120,7 +122,8 @@ class Log:
         """A line for each in samples.jsonl, which is there from the first one on."""
         if self.file is None or not found:
             return
-        lines = [json.dumps({"step": step, **one._asdict()}, ensure_ascii=False) + "\n" for one in found]
+        told = [{name: value for name, value in one._asdict().items() if value is not None} for one in found]
+        lines = [json.dumps({"step": step, **one}, ensure_ascii=False) + "\n" for one in told]
         with (self.folder / SAMPLES).open("a", encoding="utf-8") as file:
             file.writelines(lines)
 

@@ -41,12 +41,11 @@ export async function ask(method, path, body, signal) {
     throw new Refused("", "exported", 0);
   }
   if (method === "GET") return request(method, path, undefined, signal);
-  if (!answers.has(question)) {
-    const answer = await request(method, path, canonical(body), signal);
-    answers.set(question, answer);
-    if (answers.size > ANSWERS_KEPT) answers.delete(answers.keys().next().value);
-  }
-  return answers.get(question);
+  if (answers.has(question)) return answers.get(question);
+  const answer = await request(method, path, canonical(body), signal);
+  answers.set(question, answer);
+  if (answers.size > ANSWERS_KEPT) answers.delete(answers.keys().next().value);
+  return answer;
 }
 
 /** JSON with sorted keys and no spaces, as an export writes its questions. */
@@ -141,6 +140,7 @@ export async function check() {
   else if (!well) lose();
   else if (gone) {
     gone = false;
+    answers.clear(); // it may have come back with other models
     server.dispatchEvent(new Event("back"));
   }
   return well;
@@ -150,4 +150,7 @@ if (!exported) {
   setInterval(() => {
     if (!gone && document.visibilityState === "visible") check();
   }, BEAT);
+  document.addEventListener("visibilitychange", () => {
+    if (!gone && document.visibilityState === "visible") check();
+  });
 }

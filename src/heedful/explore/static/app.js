@@ -265,11 +265,15 @@ async function start() {
   await load();
 }
 
+/** Ask what there is to see, and show it; where that is what there was, only the view follows. */
 async function load() {
   try {
-    models = await question("GET", "/explore/models");
-    training = (await question("GET", "/explore/runs").catch(() => [])).length > 0;
-    build();
+    const told = await question("GET", "/explore/models");
+    const trains = (await question("GET", "/explore/runs").catch(() => [])).length > 0;
+    if (!shown || trains !== training || JSON.stringify(told) !== JSON.stringify(models)) {
+      [models, training] = [told, trains];
+      build();
+    }
     await follow();
   } catch (error) {
     if (error.kind === undefined) throw error;
@@ -280,8 +284,7 @@ async function load() {
 async function recover() {
   banner("");
   if (unfetched) location.reload();
-  if (models.length) await follow();
-  else await load();
+  else await load(); // it may be another server, with other models
 }
 
 function banner(words) {

@@ -36,8 +36,9 @@ export function paint(values, rows, columns, colours, low, high) {
   const image = context.createImageData(columns, rows);
   const scale = high > low ? 1 / (high - low) : 0;
   for (let i = 0; i < rows * columns; i++) {
-    const [red, green, blue] = colours[index((values[i] - low) * scale)];
-    image.data.set([red, green, blue, 255], 4 * i);
+    const colour = colours[index((values[i] - low) * scale)];
+    for (let part = 0; part < 3; part++) image.data[4 * i + part] = colour[part];
+    image.data[4 * i + 3] = 255;
   }
   context.putImageData(image, 0, 0);
   return canvas;
@@ -47,10 +48,15 @@ function index(value) {
   return Math.max(0, Math.min(255, Math.round(value * 255)));
 }
 
+const tables = new Map();
+
 function table(stops) {
-  return Array.from({ length: 256 }, (_, i) => {
-    const at = (i / 255) * (stops.length - 1);
-    const below = Math.min(Math.floor(at), stops.length - 2);
-    return stops[below].map((part, c) => Math.round(part + (stops[below + 1][c] - part) * (at - below)));
-  });
+  if (!tables.has(stops)) {
+    tables.set(stops, Array.from({ length: 256 }, (_, i) => {
+      const at = (i / 255) * (stops.length - 1);
+      const below = Math.min(Math.floor(at), stops.length - 2);
+      return stops[below].map((part, c) => Math.round(part + (stops[below + 1][c] - part) * (at - below)));
+    }));
+  }
+  return tables.get(stops);
 }

@@ -8,26 +8,34 @@ const FALLING = /loss|perplexity|rmse|mae$|error/;
 /** What is known of a run: `read(ask)` asks for what is new, and tells whether there was anything. */
 export function followed(name) {
   const path = `/explore/runs/${name.split("/").map(encodeURIComponent).join("/")}`;
-  const run = { name, rows: [], metrics: new Set(), samples: [], state: null, next: 0 };
+  const run = { name, rows: [], metrics: new Set(), samples: [], heard: 0, state: null, next: 0, samplesNext: 0 };
   run.read = async (ask) => {
     let news = false;
     for (;;) {
-      const from = run.next;
-      const answer = await ask(`${path}?since=${from}`);
-      if (answer.since < from) run.rows = [];
+      const answer = await ask(`${path}?since=${run.next}&samples_since=${run.samplesNext}`);
+      if (answer.since < run.next) run.rows = [];
+      if (answer.samples_since < run.samplesNext) run.samples = [];
       answer.rows.forEach((row) => add(run, row));
-      news ||= answer.rows.length > 0 || answer.state !== run.state || answer.samples.length !== run.samples.length;
-      Object.assign(run, { next: answer.next, state: answer.state, samples: answer.samples });
-      if (answer.next - answer.since < PIECE) return news;
+      answer.samples.forEach((sample) => (run.samples = later(run.samples, sample)));
+      run.heard += answer.samples.length;
+      news ||= answer.rows.length > 0 || answer.samples.length > 0 || answer.state !== run.state;
+      Object.assign(run, { next: answer.next, samplesNext: answer.samples_next, state: answer.state });
+      const read = Math.max(answer.next - answer.since, answer.samples_next - answer.samples_since);
+      if (read < PIECE) return news;
     }
   };
   return run;
 }
 
-/** A resumed run makes some of its reports again: those after where it went on are forgotten. */
+/** What is told in order, with one more. A resumed run tells some again: what came after where it went on is gone. */
+function later(told, one) {
+  const kept = told.length && one.step < told.at(-1).step ? told.filter(({ step }) => step < one.step) : told;
+  kept.push(one);
+  return kept;
+}
+
 function add(run, row) {
-  if (run.rows.length && row.step < run.rows.at(-1).step) run.rows = run.rows.filter(({ step }) => step < row.step);
-  run.rows.push(row);
+  run.rows = later(run.rows, row);
   for (const key of Object.keys(row)) {
     if (!NEVER.has(key) && typeof row[key] === "number") run.metrics.add(key);
   }

@@ -14,10 +14,3 @@ export function numberField({ label, name, value, low, high, step = 1, pick }) {
   });
   return h("label", { class: "field" }, h("span", {}, label), input);
 }
-
-/** A whole number below `count` that the address holds, or null. */
-export function whole(value, count) {
-  const number = Number(value);
-  const there = value !== undefined && value !== "" && Number.isInteger(number) && number >= 0 && number < count;
-  return there ? number : null;
-}

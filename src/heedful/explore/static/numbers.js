@@ -35,7 +35,13 @@ export function spread(values) {
 /** A value of the address as an index below `count`, or null if it is none. */
 export function index(value, count) {
   const number = Number(value);
-  return value !== undefined && Number.isInteger(number) && number >= 0 && number < count ? number : null;
+  const there = value !== undefined && value !== "" && Number.isInteger(number) && number >= 0 && number < count;
+  return there ? number : null;
+}
+
+/** Options [index, words] for so many things, which people count from 1. */
+export function numbered(count) {
+  return Array.from({ length: count }, (_, i) => [i, String(i + 1)]);
 }
 
 /** 0.1234 -> "12.3 %". */

@@ -11,20 +11,21 @@ import { t } from "heedful/words.js";
 
 const FEW = 48;
 const TERMS = 4;
+const AT_ONCE = 100;
 
 /** The table. Of a long sentence it has the words that weigh most, unless `all` are wanted. */
 export function workings({ inside, change, source, pick, all, showAll }) {
-  const { tokens, query, products, scaled, masked, weights, keys, values, output } = inside;
+  const { tokens, query, products, scaled, mask, weights, keys, values, output } = inside;
   const other = change === null ? null : inside.without[change];
   const highest = Math.max(...weights, ...(other?.weights ?? []), 1e-9);
   const [asked, said] = [Math.max(extent(query), extent(keys.values)), extent(values.values)];
-  const hides = masked.some((seen) => !seen);
+  const hides = mask.some((seen) => !seen);
   const lines = shownLines(weights, all);
   const columns = [
     [t("head.key"), (index) => strip(row(keys, index), asked)],
     [scoreName(inside), (index) => number(products[index])],
     divided(inside) && [`÷ √${inside.width}`, (index) => number(scaled[index])],
-    hides && [t("head.mask?"), (index) => h("span", { class: "number" }, masked[index] ? "" : "−∞")],
+    hides && [t("head.mask?"), (index) => h("span", { class: "number" }, mask[index] ? "" : "−∞")],
     [t("head.softmax"), (index) => weight(weights[index], highest)],
     other && [t(`head.${change}`), (index) => weight(other.weights[index], highest, true)],
     [t("head.value"), (index) => strip(row(values, index), said)],
@@ -34,14 +35,22 @@ export function workings({ inside, change, source, pick, all, showAll }) {
     columns.map(([, cell]) => h("td", {}, cell(index))));
   const edge = (name, kind, first, last) => h("tr", { class: kind }, h("th", { scope: "row" }, name),
     columns.map((_, i) => h("td", {}, i === 0 ? first : i === columns.length - 1 ? last : null)));
+  const outcome = edge(t("head.output"), "outcome", null, strip(output, said));
   const table = h("table", { class: "workings" },
     h("thead", {}, h("tr", {}, [t("head.word"), ...columns.map(([name]) => name)].map((name) =>
       h("th", { scope: "col" }, name)))),
     h("tbody", {},
       edge("q", "asking", strip(query, asked), null),
-      lines.map(line),
-      edge(t("head.output"), "outcome", null, strip(output, said)),
+      lines.slice(0, AT_ONCE).map(line),
+      outcome,
       other && edge(t("head.outputWithout"), "outcome", null, strip(other.output, said))));
+  const rest = lines.slice(AT_ONCE);
+  const goOn = () => {
+    if (!table.isConnected) return;
+    outcome.before(...rest.splice(0, AT_ONCE).map(line));
+    if (rest.length) setTimeout(goOn); // in between the page listens
+  };
+  if (rest.length) setTimeout(goOn);
   return h("div", {},
     h("div", { class: "sideways" }, table),
     lines.length < weights.length && h("p", { class: "note unsaved" },
@@ -67,11 +76,12 @@ function shownLines(weights, all) {
   return lines.sort((a, b) => weights[b] - weights[a]).slice(0, FEW).sort((a, b) => a - b);
 }
 
-/** A vector as a row of coloured cells. */
+/** A vector as a row of coloured cells, which says its numbers to who points at it. */
 function strip(vector, highest) {
   const canvas = paint(vector, 1, vector.length, diverging(), -highest, highest);
   canvas.className = "strip";
-  canvas.title = Array.from(vector, (value) => plain(value, 2)).join("  ");
+  const tell = () => (canvas.title = Array.from(vector, (value) => plain(value, 2)).join("  "));
+  canvas.addEventListener("pointerenter", tell, { once: true }); // a long text has a thousand of them
   return canvas;
 }
 
@@ -102,7 +112,7 @@ function distance(output, changed) {
 
 /** What the numbers of one answering word come from. */
 export function formula({ inside, source, change }) {
-  const { query, products, scaled, masked, weights, width, output } = inside;
+  const { query, products, scaled, mask, weights, width, output } = inside;
   const [key, value] = [row(inside.keys, source), row(inside.values, source)];
   const [product, score, share] = [products[source], scaled[source], weights[source]].map((one) => plain(one));
   const more = width > TERMS;
@@ -111,12 +121,12 @@ export function formula({ inside, source, change }) {
     const numbers = Array.from(vector.slice(0, TERMS), (one) => plain(one, 2)).join(", ");
     return `[${numbers}${more ? ", …" : ""}]`;
   };
-  const sum = scaled.reduce((total, one, i) => total + (masked[i] ? Math.exp(one - scaled[source]) : 0), 0);
+  const sum = scaled.reduce((total, one, i) => total + (mask[i] ? Math.exp(one - scaled[source]) : 0), 0);
   const multiplied = !["concat", "location"].includes(inside.score);
   const lines = [
     [scoreName(inside), multiplied ? `${terms}${more ? " + …" : ""} = ${product}` : product],
     divided(inside) && [`÷ √${width}`, `${product} ÷ ${plain(Math.sqrt(width))} = ${score}`],
-    [t("head.softmax"), masked[source] ? `exp(${score}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${share}` : "exp(−∞) = 0"],
+    [t("head.softmax"), mask[source] ? `exp(${score}) ÷ Σ exp = 1 ÷ ${plain(sum)} = ${share}` : "exp(−∞) = 0"],
     ["× v", `${share} × ${first(value)} = ${first(value.map((one) => one * weights[source]))}`],
     [t("head.sum"), `Σ = ${first(output)}`],
     change !== null && [t(`head.${change}`), plain(inside.without[change].weights[source])],

@@ -2,11 +2,11 @@
 
 import { link } from "heedful/address.js";
 import { bars } from "heedful/bars.js";
-import { composer } from "heedful/composer.js";
 import { chooser, h, segments, toggle } from "heedful/elements.js";
 import { headGrid } from "heedful/headgrid.js";
+import { looking } from "heedful/looking.js";
 import { matrix } from "heedful/matrix.js";
-import { decoded, index, percent } from "heedful/numbers.js";
+import { decoded, index, numbered, percent } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { strands } from "heedful/strands.js";
 import { shownText, word } from "heedful/tokens.js";
@@ -17,35 +17,21 @@ export const what = {
   files: ["src/heedful/nn/attention.py", "src/heedful/explore/trace.py"],
 };
 
-/** Where *it* must choose between *animal* and *street*. */
-export const SENTENCE = "The animal didn't cross the street because it was too tired.";
-
-/** What a translator opens on: of numbers, or of anything. */
-export const NUMBER = "three hundred and five";
-
 const LISTED = 10;
 const BETWEEN = { ab: [0, 1], ba: [1, 0], aa: [0, 0], bb: [1, 1] };
 
 export function open({ root, model, put }) {
-  const translates = ["transformer", "rnn"].includes(model.family);
-  const parts = model.parts ?? ["encoder"];
-  const form = composer(({ text, pair }) => put({ text, pair, token: undefined, between: undefined }), {
-    pairLabel: translates ? t("attention.target") : t("text.pair"),
-    pairAdd: translates ? t("attention.addTarget") : t("text.add"),
-  });
+  const { form, parts, asked } = looking(model, ({ text, pair }) => put({ text, pair, token: undefined, between: undefined }));
   const stage = h("div", { class: "attention" });
   root.append(form, stage);
 
   async function changed({ state, ask }) {
-    const text = state.text ?? (translates ? NUMBER : SENTENCE);
-    form.show(text, state.pair);
-    const part = parts.includes(state.part) ? state.part : parts[0];
-    const body = { model: model.name, text, pair: state.pair, part: part === "encoder" ? undefined : part };
+    const { part, body } = asked(state);
     const grid = await ask("/explore/attention/grid", body);
     const thumbnails = decoded(grid.thumbnails);
     const place = chosenPlace(state, grid, thumbnails);
-    const asked = place.head === "rollout" ? { layer: place.layer, rollout: true } : place;
-    const weights = decoded((await ask("/explore/attention/matrix", { ...body, ...asked })).weights);
+    const chosen = place.head === "rollout" ? { layer: place.layer, rollout: true } : place;
+    const weights = decoded((await ask("/explore/attention/matrix", { ...body, ...chosen })).weights);
     const shown = { state, grid, place, part, parts, put, ...sides(grid, state) };
     shown.token = chosenToken(state, shown.rows);
     shown.at = (row, column) => weights.values[row * weights.shape[1] + column];
@@ -99,8 +85,7 @@ function chosenToken(state, rows) {
 }
 
 function controls({ state, grid, place, part, parts, put, token }) {
-  const counted = (count) => Array.from({ length: count }, (_, i) => [i, String(i + 1)]);
-  const heads = [...counted(grid.heads), ["mean", t("attention.mean")]];
+  const heads = [...numbered(grid.heads), ["mean", t("attention.mean")]];
   if (part !== "cross") heads.push(["rollout", t("attention.rollout")]);
   const shows = [["strands", t("attention.asStrands")], ["matrix", t("attention.asMatrix")]];
   const between = [["", t("attention.all")], ["ab", "A → B"], ["ba", "B → A"], ["aa", "A → A"], ["bb", "B → B"]];
@@ -108,7 +93,7 @@ function controls({ state, grid, place, part, parts, put, token }) {
   return [
     parts.length > 1 &&
       segments(t("attention.part"), parts.map((one) => [one, t(`attention.${one}`)]), part, another),
-    chooser(t("attention.layer"), counted(grid.layers), place.layer, (layer) => put({ ...place, layer })),
+    chooser(t("attention.layer"), numbered(grid.layers), place.layer, (layer) => put({ ...place, layer })),
     chooser(t("attention.head"), heads, place.head, (head) => put({ ...place, head })),
     segments(t("attention.show"), shows, state.show === "matrix" ? "matrix" : "strands", (show) => put({ show })),
     grid.tokens.some((one) => one.segment === 1) &&

@@ -3,6 +3,7 @@
 import { bars } from "heedful/bars.js";
 import { composer } from "heedful/composer.js";
 import { chooser, h } from "heedful/elements.js";
+import { numberField } from "heedful/fields.js";
 import { percent } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { player } from "heedful/player.js";
@@ -96,14 +97,8 @@ export function open({ root, model, put }) {
   }
 
   function writing(state, intoBlanks) {
-    const number = (key, label, value, low, high) => {
-      const input = h("input", { type: "number", min: low, max: high, value, data: { focus: key } });
-      input.addEventListener("change", () => {
-        const wanted = Math.max(low, Math.min(high, Math.round(Number(input.value)) || low));
-        put({ [key]: wanted }, { replace: true });
-      });
-      return h("label", { class: "field" }, h("span", {}, label), input);
-    };
+    const number = (name, label, value, low, high) =>
+      numberField({ label, name, value, low, high, pick: (kept) => put({ [name]: kept }, { replace: true }) });
     return h("div", { class: "controls unsaved" },
       chooser(t("blanks.order"), ORDERS.map((order) => [order, t(`blanks.${order}`)]), state.order ?? ORDERS[0],
         (order) => put({ order }, { replace: true })),
@@ -149,10 +144,13 @@ function listed(hidden) {
   return hidden.filter((word) => !word.blank).map((word) => word.number).join(",") || "none";
 }
 
-/** One step of writing: the text with its blanks, and what was written last, where that is told. */
-function frame(step) {
+/** One step of writing: the text with its blanks, and what was written last with how sure the model was. */
+function frame({ text, written }) {
   const hole = () => h("span", { class: "hole" }, "\u00a0");
-  const parts = step.text.split(MASK).flatMap((part, i) => (i ? [hole(), part] : [part]));
-  const sure = step.probability === undefined ? "" : percent(step.probability);
-  return [h("p", { class: "written" }, parts), step.token && h("p", { class: "note" }, `${step.token} ${sure}`)];
+  const parts = text.split(MASK).flatMap((part, i) => (i ? [hole(), part] : [part]));
+  return [
+    h("p", { class: "written" }, parts),
+    h("ul", { class: "wrote" }, written.map(({ token, probability }) =>
+      h("li", {}, h("b", {}, token), " ", h("span", { class: "note" }, percent(probability))))),
+  ];
 }

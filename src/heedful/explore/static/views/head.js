@@ -1,11 +1,10 @@
 /* Inside one head: for a chosen word q·k, divided by √d, masked, softmax, times v; and the same without a part. */
 
-import { composer } from "heedful/composer.js";
 import { chooser, h, segments } from "heedful/elements.js";
-import { decoded, index } from "heedful/numbers.js";
+import { looking } from "heedful/looking.js";
+import { decoded, index, numbered } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { shownText, tokenRow, word } from "heedful/tokens.js";
-import { NUMBER, SENTENCE } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 import { formula, workings } from "heedful/workings.js";
 
@@ -18,24 +17,17 @@ const CHANGES = ["scale", "mask", "positions"];
 const PADDINGS = [0, 1, 2, 4, 8];
 
 export function open({ root, model, put }) {
-  const translates = ["transformer", "rnn"].includes(model.family);
-  const parts = model.parts ?? ["encoder"];
-  const form = composer(({ text, pair }) => put({ text, pair, token: undefined, source: undefined }), {
-    pairLabel: translates ? t("attention.target") : t("text.pair"),
-    pairAdd: translates ? t("attention.addTarget") : t("text.add"),
-  });
+  const { form, parts, asked } = looking(model, ({ text, pair }) => put({ text, pair, token: undefined, source: undefined }));
   const stage = h("div", { class: "inside" });
   root.append(form, stage);
 
   async function changed({ state, ask }) {
-    const text = state.text ?? (translates ? NUMBER : SENTENCE);
-    form.show(text, state.pair);
-    const part = parts.includes(state.part) ? state.part : parts[0];
-    const body = { model: model.name, text, pair: state.pair, part: part === "encoder" ? undefined : part };
+    const { part, body } = asked(state);
     const layers = part === "encoder" ? model.layers : (model.decoder_layers ?? model.layers);
     const place = { layer: index(state.layer, layers) ?? 0, head: index(state.head, model.heads) ?? 0 };
-    const padding = part === "encoder" && PADDINGS.includes(Number(state.padding)) ? Number(state.padding) : 0;
-    const token = askingRow(state, await ask("/explore/attention/grid", body), padding);
+    const padding = part !== "decoder" && PADDINGS.includes(Number(state.padding)) ? Number(state.padding) : 0;
+    const more = part === "encoder" ? padding : 0; // behind the source, where a target's words only look
+    const token = askingRow(state, await ask("/explore/attention/grid", body), more);
     const answer = await ask("/explore/head", { ...body, ...place, token, padding: padding || undefined });
     const inside = { ...answer, keys: decoded(answer.keys), values: decoded(answer.values) };
     const changes = CHANGES.filter((name) => answer.without[name]);
@@ -58,7 +50,6 @@ export function open({ root, model, put }) {
   }
 
   function controls({ parts, part, layers, place, padding, changes, change }) {
-    const numbered = (count) => Array.from({ length: count }, (_, i) => [i, String(i + 1)]);
     const another = { layer: undefined, head: undefined, token: undefined, source: undefined };
     const without = [["", t("head.nothing")], ...changes.map((name) => [name, t(`head.${name}`)])];
     return [
@@ -66,7 +57,7 @@ export function open({ root, model, put }) {
         (value) => put({ ...another, part: value })),
       chooser(t("attention.layer"), numbered(layers), place.layer, (layer) => put({ layer })),
       chooser(t("attention.head"), numbered(model.heads), place.head, (head) => put({ head })),
-      part === "encoder" && chooser(t("head.padding"), PADDINGS.map((one) => [one, String(one)]), padding,
+      part !== "decoder" && chooser(t("head.padding"), PADDINGS.map((one) => [one, String(one)]), padding,
         (value) => put({ padding: Number(value) || undefined, source: undefined })),
       changes.length > 0 && h("div", { class: "field" }, h("span", {}, t("head.change")),
         segments(t("head.change"), without, change ?? "", (value) => put({ without: value || undefined }))),

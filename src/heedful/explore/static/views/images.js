@@ -3,10 +3,9 @@
 import { bars } from "heedful/bars.js";
 import { digit, DIGITS } from "heedful/digits.js";
 import { chooser, h, walkable } from "heedful/elements.js";
-import { whole } from "heedful/fields.js";
 import { headGrid } from "heedful/headgrid.js";
 import { canvasData, forAddress, fromAddress, packed, receive } from "heedful/images.js";
-import { decoded, percent } from "heedful/numbers.js";
+import { decoded, index, numbered, percent } from "heedful/numbers.js";
 import { patches } from "heedful/patches.js";
 import { picture } from "heedful/picture.js";
 import { t } from "heedful/words.js";
@@ -55,16 +54,16 @@ export function open({ root, model, put }) {
     const answer = await ask("/explore/look", { model: model.name, image });
     const weights = decoded(answer.weights);
     const [layers, heads] = weights.shape;
-    const layer = whole(state.layer, layers) ?? layers - 1;
-    const head = state.head === "mean" ? "mean" : (whole(state.head, heads) ?? 0);
+    const layer = index(state.layer, layers) ?? layers - 1;
+    const head = state.head === "mean" ? "mean" : (index(state.head, heads) ?? 0);
     const title = head === "mean"
       ? t("attention.placeMean", { layer: layer + 1 })
       : t("attention.place", { layer: layer + 1, head: head + 1 });
     const [one, all] = [h("div"), h("div")];
     stage.replaceChildren(
       h("div", { class: "controls" },
-        chooser(t("attention.layer"), counted(layers), layer, (value) => put({ layer: value, head })),
-        chooser(t("attention.head"), [...counted(heads), ["mean", t("attention.mean")]], head,
+        chooser(t("attention.layer"), numbered(layers), layer, (value) => put({ layer: value, head })),
+        chooser(t("attention.head"), [...numbered(heads), ["mean", t("attention.mean")]], head,
           (value) => put({ layer, head: value }))),
       h("div", { class: "over" }, picture("patches", title, one), picture("rollout", t("images.rollout"), all)),
       h("div", { class: "taken" },
@@ -94,10 +93,6 @@ function digitButton(name, pick) {
   }, digit(name));
 }
 
-function counted(count) {
-  return Array.from({ length: count }, (_, i) => [i, String(i + 1)]);
-}
-
 /** All heads in small: each one's weights as 0 to 255, where its largest is 255. */
 function small({ shape: [layers, heads, count], values }, grid) {
   const bytes = new Uint8Array(values.length);
@@ -113,7 +108,7 @@ function small({ shape: [layers, heads, count], values }, grid) {
 function chosen({ shape: [, heads, count], values }, layer, head) {
   const of = (one) => values.subarray((layer * heads + one) * count, (layer * heads + one + 1) * count);
   if (head !== "mean") return of(head);
-  return of(0).map((_, i) => counted(heads).reduce((sum, [one]) => sum + of(one)[i], 0) / heads);
+  return of(0).map((_, i) => numbered(heads).reduce((sum, [one]) => sum + of(one)[i], 0) / heads);
 }
 
 /** What the model sees, and what it takes that for. */

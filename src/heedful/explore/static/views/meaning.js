@@ -2,13 +2,12 @@
 
 import { css, diverging } from "heedful/colours.js";
 import { chooser, h } from "heedful/elements.js";
-import { whole } from "heedful/fields.js";
 import { labelledPoints } from "heedful/labelled.js";
-import { decoded, percent, plain } from "heedful/numbers.js";
+import { SENTENCE } from "heedful/looking.js";
+import { decoded, index, percent, plain } from "heedful/numbers.js";
 import { hue } from "heedful/palette.js";
 import { picture } from "heedful/picture.js";
 import { sentencesForm } from "heedful/sentences.js";
-import { SENTENCE } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 
 export const what = {
@@ -44,11 +43,14 @@ export function open({ root, model, put }) {
       ? { word: state.word, sentences: state.sentences.split("\n") }
       : await opening(model, ask);
     form.show(word, sentences);
-    const layer = whole(state.layer, model.layers + 1) ?? undefined;
+    const layer = index(state.layer, model.layers + 1) ?? undefined;
     const answer = await ask("/explore/meaning", { model: model.name, word, sentences, layer });
     const place = h("div");
     const cards = answer.neighbours.map((near, i) => card(near, heading(sentences[i], word, i), i));
-    const alone = card(answer.context_free.neighbours, [t("meaning.without")], null);
+    const alone = [
+      card(answer.context_free.neighbours, [t("meaning.without")], null),
+      answer.word_vectors && vectorsCard(answer.word_vectors, word),
+    ];
     const pick = (chosen) => put({ layer: Number(chosen) === answer.layers ? undefined : chosen });
     stage.replaceChildren(
       h("div", { class: "controls" }, chooser(t("attention.layer"), layers(answer.layers), answer.layer, pick)),
@@ -123,17 +125,23 @@ function escaped(word) {
   return word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
 }
 
+/** What word vectors that stand beside the model say, which know no context either. */
+function vectorsCard({ words, known, neighbours }, word) {
+  const title = [t("meaning.vectors", { count: words.toLocaleString("en") })];
+  return card(neighbours, title, null, "vectors", known ? t("meaning.none") : t("meaning.unknown", { word }));
+}
+
 /** What is near in one sentence, or (`i` null) without any. */
-function card(near, title, i) {
+function card(near, title, i, name = i ?? "none", none = t("meaning.none")) {
   const highest = Math.max(...near.map(({ similarity }) => similarity), 1e-6);
   const fits = near.some(({ probability }) => typeof probability === "number");
   const background = i === null ? "var(--soft)" : hue(i);
   const bar = (similarity) => h("span", { class: "bar-track" },
     h("span", { class: "bar-fill", style: { width: `${Math.max(0, similarity / highest) * 100}%`, background } }));
   const fit = (share) => h("span", { class: "bar-number fits", title: t("meaning.fits") }, percent(share ?? 0));
-  return h("section", { class: "near-card", data: { sentence: i ?? "none" } },
+  return h("section", { class: "near-card", data: { sentence: name } },
     h("h3", {}, title),
-    near.length === 0 && h("p", { class: "note" }, t("meaning.none")),
+    near.length === 0 && h("p", { class: "note" }, none),
     h("ol", { class: `bars${fits ? " fitting" : ""}` }, near.map(({ word, similarity, probability }) =>
       h("li", {}, h("span", { class: "bar-name" }, word), bar(similarity),
         h("span", { class: "bar-number" }, plain(similarity, 2)), fits && fit(probability)))));

@@ -105,11 +105,11 @@ export function open({ root, put }) {
     const speaking = runs.map(({ run }) => run).filter((run) => run.samples.length);
     for (const run of speaking) {
       const before = players.get(run.name);
-      if (before?.count === run.samples.length) continue;
+      if (before?.heard === run.heard) continue;
       before?.player.stop();
       const player = samplesPlayer(run.samples, before?.player);
       const shown = picture("samples", t("training.samples", { run: run.name }), player);
-      players.set(run.name, { player, count: run.samples.length, shown });
+      players.set(run.name, { player, heard: run.heard, shown });
     }
     const figures = speaking.map((run) => players.get(run.name).shown);
     const same = figures.length === said.children.length && figures.every((one, i) => one === said.children[i]);

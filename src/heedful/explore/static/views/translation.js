@@ -4,14 +4,14 @@ import { canonical } from "heedful/api.js";
 import { beamTree, wayTo } from "heedful/beamtree.js";
 import { composer } from "heedful/composer.js";
 import { chooser, h } from "heedful/elements.js";
-import { numberField, whole } from "heedful/fields.js";
+import { numberField } from "heedful/fields.js";
 import { matrix } from "heedful/matrix.js";
-import { decoded, percent, plain } from "heedful/numbers.js";
+import { NUMBER } from "heedful/looking.js";
+import { decoded, index, percent, plain } from "heedful/numbers.js";
 import { picture } from "heedful/picture.js";
 import { player } from "heedful/player.js";
 import { isDark } from "heedful/theme.js";
 import { shownText } from "heedful/tokens.js";
-import { NUMBER } from "heedful/views/attention.js";
 import { t } from "heedful/words.js";
 
 export const what = {
@@ -81,10 +81,10 @@ export function open({ root, model, put }) {
     const length_penalty = penalty === 1 ? undefined : penalty; // what an exported page was asked
     const found = await searched({ model: model.name, text, prefix: state.prefix, beams, length_penalty }, ask);
     const { answer, tree, playing } = found;
-    const best = whole(state.best, answer.translations.length) ?? 0;
-    const chosen = whole(state.node, answer.tree.length);
+    const best = index(state.best, answer.translations.length) ?? 0;
+    const chosen = index(state.node, answer.tree.length);
     found.marked = { best, chosen };
-    playing.show(whole(state.step, tree.steps + 1) ?? tree.steps);
+    playing.show(index(state.step, tree.steps + 1) ?? tree.steps);
     if (shown !== found) {
       shown = found;
       const title = t("translation.beam", { beams });

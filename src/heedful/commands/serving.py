@@ -58,6 +58,7 @@ def serve(
     """
     require()
     share_cores()
+    from heedful.explore.training import run_folder
     from heedful.serve.keys import read_keys
     from heedful.serve.loading import Computing
     from heedful.serve.logs import Log
@@ -71,7 +72,8 @@ def serve(
         keys=read_keys(key_file),
         log=Log(log_format, texts=log_text),
         cors=_origins(cors),
-        runs=[_run(folder) for folder in runs],
+        runs=[run_folder(folder) for folder in runs],
+        host=host,
     )
     run(settings, listen(host, port))
 
@@ -118,9 +120,3 @@ def _origins(cors: tuple[str, ...]) -> list[str]:
         if one != "*" and (scheme not in ("http", "https") or not rest or "/" in rest):
             raise UserError(f"{one!r} is no origin; write https://HOST or http://HOST:PORT, without a path, or *")
     return [*cors]
-
-
-def _run(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not the folder of a run: there is no such folder")
-    return folder

@@ -46,6 +46,8 @@ class Settings:
     log: Log
     cors: Sequence[str] = ()
     runs: Sequence[Path] = ()
+    host: str = "127.0.0.1"
+    """What the address to listen on was called."""
 
 
 class Server(uvicorn.Server):
@@ -64,6 +66,8 @@ class Serving:
         self.settings = settings
         self.listening = listening
         self.desk = Desk(Models(), settings.limits, settings.keys, Meters(), settings.log)
+        if is_loopback(listening) and not settings.keys:
+            self.desk.hosts = names(settings.host, listening)
         self.server = Server(_config(build(self.desk, cors=settings.cors, runs=settings.runs), settings.log))
         self._draining: asyncio.Task[None] | None = None
 
@@ -188,6 +192,14 @@ def address(listening: socket.socket) -> str:
     """Where a browser finds it."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def names(host: str, listening: socket.socket) -> frozenset[str]:
+    """What a server that only this machine can reach may be called."""
+    bound = (host, listening.getsockname()[0].partition("%")[0])
+    return frozenset(
+        {"localhost", "127.0.0.1", "[::1]", *(f"[{one}]" if ":" in one else one.lower() for one in bound)}
+    )
 
 
 def is_loopback(listening: socket.socket) -> bool:

@@ -59,13 +59,15 @@ def generate(
     temperature: float | None = None,
     top_k: int | None = None,
     seed: int = 0,
+    between: Callable[[], None] | None = None,
 ) -> Generated:
     """Write where the text has [MASK], or else `tokens` tokens after it; the text may be empty.
 
     A step of mask-predict fills what is empty; there are 10, or as many as blanks if these are fewer. A step of
     Gibbs sampling goes once round all blanks; there are 10. Tokens are drawn from the `top_k` best, or from all; at
     a higher temperature the rare ones come more often, and at 0 the best is taken. It is 0 for mask-predict and 1
-    for Gibbs sampling unless given. The model is put at rest (no dropout).
+    for Gibbs sampling unless given. The model is put at rest (no dropout). `between` is called after each step; what
+    it raises ends the writing.
     """
     _check(tokens, order, steps, temperature, top_k, seed)
     model.eval()
@@ -73,7 +75,11 @@ def generate(
     bold = TEMPERATURES[order] if temperature is None else temperature
     choice = Choice(temperature=bold, top_k=top_k, random=np.random.default_rng(seed))
     most = min(STEPS, len(draft.blanks)) if order == "mask-predict" else STEPS
-    shown = list(ORDERS[order](draft, choice, most if steps is None else steps))
+    shown = []
+    for step in ORDERS[order](draft, choice, most if steps is None else steps):
+        shown.append(step)
+        if between is not None:
+            between()
     return Generated(draft.show(), shown, draft.probability())
 
 

@@ -35,7 +35,7 @@ LINGER_BYTES = 16_000_000
 SENDERS = 4
 """Times as many requests as may be under way may be on their way."""
 OPENINGS = 250_000
-"""Brackets and braces of a JSON body, those in its texts included: each may become an object, and must be collected."""
+"""Brackets and braces of a JSON body, those in its texts included: each may become an object."""
 
 
 @dataclass

@@ -13,6 +13,7 @@ from PIL import Image
 
 from heedful.data.image_files import Unreadable, careful, read_image
 from heedful.predict.images import ImagePredictor, Seen
+from heedful.serve.batching import Wanted
 from heedful.serve.refusals import Refusal
 
 MOST_PIXELS = 40_000_000
@@ -68,7 +69,7 @@ class SeeWork:
         """The same for all."""
         return self.cost
 
-    def answer(self, prepared: Sequence[np.ndarray]) -> list[Seen]:
+    def answer(self, prepared: Sequence[np.ndarray], wanted: Wanted) -> list[Seen]:  # noqa: ARG002 (it is one batch)
         """The class of each."""
         return self.predictor.reader().answer(prepared)
 

@@ -50,7 +50,7 @@ def open_model(
     )
     predictor.origin = wanted.name
     for work, examples in _trials(predictor):
-        work.answer([one for one in work.prepare(examples) if not isinstance(one, Exception)])
+        work.answer([one for one in work.prepare(examples) if not isinstance(one, Exception)], lambda: True)
     tokens = limits.batch_tokens or (GPU_TOKENS if on_gpu(predictor) else CPU_TOKENS)
     lane = Lane(wanted.name, tokens, limits, meters, log)
     lane.start(loop)

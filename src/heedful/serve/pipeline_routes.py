@@ -105,7 +105,7 @@ async def _predictions(request: Request, loaded: Loaded, asked: PipelineRequest,
 
 
 async def _tags(request: Request, loaded: Loaded, asked: PipelineRequest, said: dict[str, Any]) -> Any:
-    work = TagWork(loaded.predictor, loaded.predictor.reader("tag"))
+    work = TagWork(loaded.predictor, loaded.predictor.reader("tag"), desk_of(request).limits.max_read)
     texts = several(_texts(asked), desk_of(request))
     found = await ask(request, loaded, work, [Words(text) for text in texts])
     ignored = set(said.get("ignore_labels") or ())
@@ -133,7 +133,11 @@ async def _answers(request: Request, loaded: Loaded, asked: PipelineRequest, sai
         raise Refusal(422, "inputs: give a question and its context")
     count, empty = _count(said, 1), said.get("handle_impossible_answer")
     reader = loaded.predictor.reader("answer", n_best=count, may_be_empty=None if empty is None else bool(empty))
-    found = (await ask(request, loaded, AnswerWork(reader), [Question(question, context)]))[0]
+    found = (
+        await ask(
+            request, loaded, AnswerWork(reader, desk_of(request).limits.max_read), [Question(question, context)]
+        )
+    )[0]
     shown = [{"answer": one.text, "score": one.probability, "start": one.start, "end": one.end} for one in found]
     return shown if count > 1 else shown[0]
 

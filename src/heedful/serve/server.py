@@ -31,8 +31,6 @@ from heedful.serve.protocol import PatientProtocol
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
-EXPLORING = 4
-"""Threads for what the explorer computes, so that it leaves the models some of the cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +71,6 @@ class Serving:
 
     async def run(self, begun: Callable[[], None], ready: Callable[[], None]) -> None:
         """Serve until told to stop. `begun` is called when it listens, `ready` when the models are warm."""
-        _few_threads()
         serving = asyncio.create_task(self.server.serve([self.listening]))
         loading = asyncio.create_task(self._load())
         try:
@@ -154,13 +151,6 @@ def _config(app: FastAPI, log: Log) -> uvicorn.Config:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=5,
     )
-
-
-def _few_threads() -> None:
-    """Bound what runs beside the models."""
-    import anyio.to_thread
-
-    anyio.to_thread.current_default_thread_limiter().total_tokens = EXPLORING
 
 
 def listen(host: str, port: int) -> socket.socket:

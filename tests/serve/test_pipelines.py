@@ -28,12 +28,3 @@ import pytest
 )
 def test_mistakes(served, path, body, said):
     assert said in served.refuses(path, 422, body)
-
-
-def test_labels_that_are_not_wanted(served):
-    text = "the river is fine and anna lives in oslo a baker saw the old bridge it was cold " * 5
-    found = served.ask("/models/tagger", inputs=text)
-    kinds = {one["entity_group"] for one in found}
-    assert kinds
-    kept = served.ask("/models/tagger", inputs=text, parameters={"ignore_labels": [min(kinds)]})
-    assert {one["entity_group"] for one in kept} == kinds - {min(kinds)}

@@ -1,7 +1,7 @@
 """The server as a process: a socket, models that are loaded while it already listens, and an orderly end.
 
-SIGTERM, or Ctrl+C, ends it when what is under way is done; meanwhile nothing new is taken. A second one ends it at
-once.
+SIGTERM, or Ctrl+C, ends it when what is under way is done; meanwhile nothing new is taken, and models that are still
+being loaded are not waited for. A second one ends it at once.
 """
 
 import asyncio
@@ -9,8 +9,10 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +70,12 @@ class Serving:
             self.desk.hosts = names(settings.host, listening)
         self.server = Server(_config(build(self.desk, cors=settings.cors, runs=settings.runs), settings.log))
         self._draining: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def run(self, begun: Callable[[], None], ready: Callable[[], None]) -> None:
         """Serve until told to stop. `begun` is called when it listens, `ready` when the models are warm."""
         serving = asyncio.create_task(self.server.serve([self.listening]))
-        loading = asyncio.create_task(self._load())
+        loading = self._loading = asyncio.create_task(self._load())
         try:
             begun()
             await asyncio.wait((serving, loading), return_when=asyncio.FIRST_COMPLETED)
@@ -90,6 +93,16 @@ class Serving:
         finally:
             for loaded in self.desk.models:
                 loaded.lane.close()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the end has begun."""
+        return self._draining is not None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether threads still compute what nobody waits for: models that were to be loaded, or answers."""
+        return self.desk.active > 0 or self._loading is None or self._loading.cancelled() or not self._loading.done()
 
     def stop(self) -> None:
         """Begin the end, from within the loop: nothing new is taken. The second time, it ends at once."""
@@ -124,12 +137,28 @@ def serve(settings: Settings, listening: socket.socket, begun: Callable[[], None
 
     async def run() -> None:
         serving, loop = Serving(settings, listening), asyncio.get_running_loop()
+
+        def told() -> None:
+            if serving.stopping:
+                leave(1)
+            serving.stop()
+
         for number in SIGNALS:
-            loop.add_signal_handler(number, serving.stop)
+            loop.add_signal_handler(number, told)
         await serving.run(begun, ready)
+        if serving.at_work:
+            leave(0)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+def leave(code: int) -> None:
+    """End the process at once: threads that compute can't be told to stop, and would be waited for."""
+    for file in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            file.flush()
+    os._exit(code)
 
 
 def _config(app: FastAPI, log: Log) -> uvicorn.Config:

@@ -23,6 +23,8 @@ def test_too_many_inputs_of_a_request(served):
     assert "33 inputs" in said
     assert "max-inputs" in said
     assert "no inputs" in served.refuses("/embed", 422, {"inputs": []})
+    found = served.post("/embed", {"inputs": ["a"] * 33})
+    assert "connection" not in found.headers  # the next request may come on the same one
 
 
 def test_a_body_that_is_too_large(served):

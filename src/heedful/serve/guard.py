@@ -151,10 +151,10 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, reply: "Reply", call: Call) -> None:
         """Read the body, and only then take a place: who sends slowly keeps nobody else from work."""
-        desk, body = self.desk, bytearray()
+        desk = self.desk
         self._admit()
+        body = await self._read(scope, receive, call)
         try:
-            await self._read(body, scope, receive, call)
             _check_openings(body)
             self._admit()
             desk.active += 1
@@ -162,7 +162,7 @@ class Guard:
             try:
                 if desk.log.texts and body and _textual(scope):
                     call.fields |= desk.log.text(body.decode(errors="replace"))
-                await self.app(scope, _replay(bytes(body), receive), reply)
+                await self.app(scope, _replay(body, receive), reply)
             finally:
                 desk.active -= 1
                 desk.meters.active.set(desk.active)
@@ -171,15 +171,15 @@ class Guard:
         finally:
             desk.held -= len(body)
 
-    async def _read(self, body: bytearray, scope: Scope, receive: Receive, call: Call) -> None:
-        """All of a body, if it is not too much and comes in time; what is here is counted at once."""
+    async def _read(self, scope: Scope, receive: Receive, call: Call) -> bytes:
+        """All of a body, if it is not too much and comes in time; what has come is held, until it is given back."""
         desk, limits = self.desk, self.desk.limits
         headers = Headers(scope=scope)
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > limits.max_payload:
             raise _large(limits)
         if not announced and "transfer-encoding" not in headers:
-            return
+            return b""
         if desk.sending >= SENDERS * limits.max_requests:
             raise Refusal(
                 429,
@@ -188,6 +188,8 @@ class Guard:
                 limit="max-requests",
             )
         desk.sending += 1
+        parts: list[bytes] = []
+        size = 0
         try:
             async with asyncio.timeout_at(call.until):
                 more = True
@@ -196,15 +198,20 @@ class Guard:
                     if message["type"] == "http.disconnect":
                         raise Gone
                     part, more = message.get("body", b""), message.get("more_body", False)
-                    if len(body) + len(part) > limits.max_payload:
+                    if size + len(part) > limits.max_payload:
                         raise _large(limits)
                     if desk.held + len(part) > HELD * limits.max_payload:
                         raise Refusal(
                             429, "too many large requests are under way; try again later", wait=1, limit="max-payload"
                         )
-                    body += part
+                    parts.append(part)
+                    size += len(part)
                     desk.held += len(part)
-        except TimeoutError:
+            return b"".join(parts)
+        except BaseException as error:
+            desk.held -= size
+            if not isinstance(error, TimeoutError):
+                raise
             raise Refusal(
                 408,
                 f"the request was not sent within the {limits.max_seconds:g} seconds that it may take (max-seconds)",
@@ -218,7 +225,7 @@ class Guard:
             self.desk.meters.rejected.labels(refusal.limit).inc()
         if reply.status:
             return  # the connection is closed in the middle, which is all that can still be told
-        close = refusal.status in (408, 413) or refusal.limit == "max-payload"
+        close = refusal.status == 408 or refusal.limit == "max-payload"  # whose bodies were not read to their ends
         await reply.refuse(refusal, receive if close else None)
 
     def _note(self, scope: Scope, call: Call, reply: "Reply", seconds: float) -> None:
@@ -311,7 +318,7 @@ def _name(host: str) -> str:
     return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
-def _check_openings(body: bytearray) -> None:
+def _check_openings(body: bytes) -> None:
     """Raise a `Refusal` if a body would be taken apart into far too much."""
     if body[:64].lstrip()[:1] in (b"{", b"[") and body.count(b"[") + body.count(b"{") > OPENINGS:
         raise Refusal(

@@ -1,7 +1,7 @@
 """`heedful serve` beside other ways to embed texts over HTTP, and what becomes of it when too many ask.
 
     python -m bench.serve --model FOLDER [--rounds 3] [--seconds 15] [--clients 64] [--overload 300]
-        [--infinity PYTHON]
+        [--infinity PYTHON] [--engine onnx [--int8]]
 
 MODEL is the folder of an encoder of sentence-transformers (MiniLM-L6). The texts are of mixed length: one to eight
 sentences of Python's language reference. All servers run at once, idle ones cost nothing, and are asked in turns by
@@ -13,7 +13,8 @@ the same clients, which have a process of their own:
 - infinity: `infinity-emb` from PyPI with each of its engines, run by the Python that --infinity names.
 
 Then how long a lone request takes and how long one takes at half the load; and, for --overload seconds, ten times
-as many clients as it takes at once, with every answer compared and the memory watched.
+as many clients as it takes at once, with every answer compared and the memory watched. With --engine, heedful
+computes with what `heedful export` wrote into the folder, in process and served.
 """
 
 import argparse
@@ -77,7 +78,7 @@ Path(sys.argv[1], "onnx", "model.onnx").rename(Path(sys.argv[1], "model.onnx"))
 """
 ENGINES = ("torch", "optimum")
 PATIENCE = 180
-KNOWN = 300
+KNOWN = 100
 """Texts whose vectors are computed alone beforehand."""
 
 
@@ -99,10 +100,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--overload", type=float, default=300.0)
     parser.add_argument("--infinity", type=Path)
+    parser.add_argument("--engine", choices=("torch", "onnx"), default="torch")
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--only", choices=("speed", "latency", "overload"))
     arguments = parser.parse_args()
     texts = mixed(arguments.texts)
-    predictor = load(arguments.model, "cpu")
+    predictor = load(arguments.model, "cpu", engine=arguments.engine, int8=arguments.int8)
+    arguments.flags = ["--device", "cpu", "--engine", arguments.engine, *(["--int8"] if arguments.int8 else [])]
     lengths = sorted(len(ids) + 2 for ids in predictor.tokenizer.encode(texts))
     print(
         f"{len(texts):,} texts, tokens: median {lengths[len(lengths) // 2]}, mean {statistics.mean(lengths):.1f}, "
@@ -116,7 +120,7 @@ def main() -> None:
         if arguments.only in (None, "speed"):
             speed(arguments, texts, predictor, home)
         if arguments.only in (None, "latency"):
-            port = stack.enter_context(ours(arguments.model))
+            port = stack.enter_context(ours(arguments.model, *arguments.flags))
             latency(arguments, Side("heedful serve", port, "/embed", home / "ours.jsonl"))
         stack.close()
         if arguments.only in (None, "overload"):
@@ -131,7 +135,14 @@ def speed(arguments: argparse.Namespace, texts: list[str], predictor: Any, home:
     _write(home / "plain.jsonl", [{"inputs": [text]} for text in texts])
     _write(home / "infinity.jsonl", [{"input": [text], "model": "it"} for text in texts])
     with ExitStack() as stack:
-        sides = [Side("heedful serve", stack.enter_context(ours(arguments.model)), "/embed", home / "ours.jsonl")]
+        sides = [
+            Side(
+                "heedful serve",
+                stack.enter_context(ours(arguments.model, *arguments.flags)),
+                "/embed",
+                home / "ours.jsonl",
+            )
+        ]
         port = stack.enter_context(running([sys.executable, "-c", PLAIN, str(arguments.model), "PORT"]))
         sides.append(Side("FastAPI and transformers, no batching", port, "/embed", home / "plain.jsonl"))
         for engine in ENGINES if arguments.infinity else ():
@@ -178,7 +189,7 @@ def overload(arguments: argparse.Namespace, home: Path) -> None:
     """Ten times as many clients as are taken at once: what they get, and what memory it takes."""
     with ExitStack() as stack:
         process, port = stack.enter_context(
-            started(_command(arguments.model, "--max-requests", str(arguments.clients)))
+            started(_command(arguments.model, "--max-requests", str(arguments.clients), *arguments.flags))
         )
         side = Side("heedful serve", port, "/embed", home / "known.jsonl")
         asked(side, clients=arguments.clients, seconds=3)

@@ -7,6 +7,7 @@ import pytest
 from heedful.data.tokenizer import MASK
 from heedful.serve.batching import Gone
 from heedful.serve.limits import Limits
+from heedful.serve.translate_work import Source
 from heedful.serve.word_work import AnswerWork, Question, TagWork, Words, WriteWork, Writing
 
 LONG = "anna lives in oslo . " * 380_000
@@ -32,6 +33,10 @@ def test_writing_is_weighed_by_all_that_is_read():
     filled = writing(f"the {MASK} {MASK}", order="gibbs", steps=7)
     assert filled.passes == 7 * 2 + 2
     assert filled.weight == (len(filled.text) + 4 * 2) * 16
+
+
+def test_a_translation_is_weighed_by_its_hypotheses():
+    assert Source("two five", width=7).weight == 8 * 7
 
 
 def test_writing_has_a_bound(small):

@@ -171,8 +171,9 @@ async def _blanks(request: Request, loaded: Loaded, asked: PipelineRequest, said
 async def _translations(request: Request, loaded: Loaded, asked: PipelineRequest, said: dict[str, Any]) -> Any:
     desk = desk_of(request)
     cut = wants_cut(None, desk) or str(said.get("truncation") or "") in ("longest_first", "only_first")
-    examples = [Source(text, "", cut) for text in several(_texts(asked), desk)]
-    found = await ask(request, loaded, TranslateWork(loaded.predictor, SearchOptions(), False), examples)
+    options = SearchOptions()
+    examples = [Source(text, "", cut, options.width) for text in several(_texts(asked), desk)]
+    found = await ask(request, loaded, TranslateWork(loaded.predictor, options, False), examples)
     return [{"translation_text": best[0].text} for best in found]
 
 

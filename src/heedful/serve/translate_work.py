@@ -19,11 +19,13 @@ class Source(NamedTuple):
     text: str
     prefix: str = ""
     truncate: bool = False
+    width: int = 1
+    """Hypotheses that are followed."""
 
     @property
     def weight(self) -> int:
-        """Its characters."""
-        return len(self.text)
+        """Its characters, for each hypothesis."""
+        return len(self.text) * self.width
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,17 @@ def left(folder: Path, name: str, *, filled: bool) -> Path:
         (f".made.{DEAD}@{platform.node()}.txt", False),
         (".stdin.tmp", False),
     ],
+    ids=[
+        "dead",
+        "dots",
+        "alive",
+        "elsewhere",
+        "nowhere",
+        "no number",
+        "no dot",
+        "no end",
+        "other",
+    ],  # the same in every process
 )
 def test_only_what_dead_processes_of_this_machine_left_is_swept(tmp_path: Path, name: str, goes: bool, filled: bool):
     path = left(tmp_path, name, filled=filled)

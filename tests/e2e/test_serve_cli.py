@@ -75,6 +75,73 @@ def test_sigterm_lets_the_server_finish_and_it_ends_with_0(writer: Path):
         assert "Traceback" not in said
 
 
+SLOW = """
+import sys, time
+from heedful.cli import main
+from heedful.serve import server
+real = server.open_model
+
+def slowly(*given):
+    found = real(*given) if {loads} else None
+    if found is not None:
+        engine = found.predictor.engine
+        vectors = engine.vectors
+        engine.vectors = lambda *more: time.sleep(300) or vectors(*more)
+        return found
+    time.sleep(300)
+
+server.open_model = slowly
+main(sys.argv[1:])
+"""
+"""A server that takes minutes to load its model, or minutes to answer."""
+
+
+@contextmanager
+def slow(writer: Path, *, loads: bool) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Such a server, and its address when it listens, or is warm."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(loads=loads), "serve", str(writer), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HEEDFUL_API_KEY": ""},
+    )
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(1 + loads)]
+        found = re.search(r"http://\S+:\d+", lines[-1])
+        assert found is not None, lines
+        yield process, found[0]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=20)
+
+
+def test_sigterm_while_a_model_is_loaded_ends_it_soon_with_0(writer: Path):
+    with slow(writer, loads=False) as (process, address):
+        assert httpx.get(f"{address}/health").status_code == 503
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_the_second_signal_ends_it_at_once(writer: Path):
+    with slow(writer, loads=True) as (process, address), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, f"{address}/embed", json={"inputs": "the river"}, timeout=60)
+        while "heedful_requests_active 1.0" not in httpx.get(f"{address}/metrics").text:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        while httpx.get(f"{address}/metrics").text.count("heedful_ready 0.0") == 0:
+            time.sleep(0.02)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 1
+        with pytest.raises(httpx.HTTPError):
+            asked.result()
+
+
 def test_ctrl_c_ends_it_too_and_beyond_loopback_it_warns(writer: Path):
     with started(writer, "--host", "0.0.0.0") as (process, address):
         assert httpx.get(address.replace("0.0.0.0", "127.0.0.1") + "/health").status_code == 200

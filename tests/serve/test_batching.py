@@ -1,6 +1,7 @@
 """The queue: who goes together, in which order, what is refused, and that one who fails harms nobody."""
 
 import asyncio
+import gc
 import io
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from heedful.errors import UserError
-from heedful.serve.batching import Gone, Lane, weigh
+from heedful.serve.batching import Gone, Lane, Wanted, weigh
 from heedful.serve.limits import Limits
 from heedful.serve.logs import Log
 from heedful.serve.metrics import Meters
@@ -42,10 +43,17 @@ class Echo:
         return [Refusal(413, "no") if one.name == "refused" else one for one in examples]
 
     def tokens(self, prepared: Thing) -> int:
+        if prepared.cost < 0:
+            raise OverflowError("the secret cost")
         return prepared.cost
 
-    def answer(self, prepared: Sequence[Thing]) -> list[str]:
+    def answer(self, prepared: Sequence[Thing], wanted: Wanted) -> list[str]:
         self.busy.set()
+        for one in prepared:
+            if one.name == "long":
+                while wanted():
+                    time.sleep(0.005)
+                raise Gone
         assert self.go.wait(10)
         self.batches.append([one.name for one in prepared])
         for one in prepared:
@@ -263,5 +271,70 @@ def test_a_closed_lane_finishes_what_waits_and_takes_nothing_more():
         assert refusal.value.status == 503
         queue.work.go.set()
         assert await asyncio.gather(first, waiting) == [["FIRST"], ["A"]]
+
+    run(test, queue)
+
+
+def test_what_nobody_waits_for_any_more_stops(monkeypatch):
+    monkeypatch.setattr("heedful.serve.batching.LOOK", 0.01)
+    queue = Queue(tokens=100)
+    queue.work.go.set()
+
+    async def test() -> None:
+        with pytest.raises(Refusal, match="max-seconds"):
+            await queue.ask(Thing("long"), Thing("a"), seconds=0.05)
+        with pytest.raises(Gone):
+            await queue.ask(Thing("long"), gone=leaves)
+        assert await queue.ask(Thing("b")) == ["B"]  # whose turn comes, as the others were given up
+        assert queue.work.batches == [["b"]]
+        assert queue.metric("heedful_failures_total") == 0
+
+    run(test, queue)
+
+
+def test_a_mistake_of_ours_is_told_and_the_thread_lives_on():
+    queue = Queue()
+    queue.work.go.set()
+
+    async def test() -> None:
+        with pytest.raises(Refusal, match="OverflowError") as refusal:
+            await queue.ask(Thing("a"), Thing("b", -5))
+        assert refusal.value.status == 424
+        assert queue.lane.waiting == 0
+        assert await queue.ask(Thing("c")) == ["C"]
+        assert "OverflowError" in queue.said.getvalue()
+        assert "secret" not in queue.said.getvalue()
+        assert queue.metric("heedful_failures_total") == 1
+
+    run(test, queue)
+
+
+def test_an_answer_that_comes_too_late_is_nobodys_trouble(monkeypatch):
+    monkeypatch.setattr("heedful.serve.batching.LOOK", 0.01)
+    queue = Queue()
+    said: list[str] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: said.append(told["message"]))
+        late = queue.ask(Thing("broken"), gone=leaves)
+        assert await asyncio.to_thread(queue.work.busy.wait, 10)
+        with pytest.raises(Gone):
+            await late
+        queue.work.go.set()
+        assert await queue.ask(Thing("b")) == ["B"]
+        del late
+        gc.collect()
+
+    run(test, queue)
+    gc.collect()
+    assert said == []
+
+
+def test_one_request_that_is_larger_than_the_queue_is_taken_alone():
+    queue = Queue(max_queue=3, max_inputs=3)
+    queue.work.go.set()
+
+    async def test() -> None:
+        assert await queue.ask(*(Thing(name) for name in "abcd")) == ["A", "B", "C", "D"]
 
     run(test, queue)

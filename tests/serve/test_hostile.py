@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import resource
 import socket
 import struct
 import threading
@@ -12,7 +13,7 @@ import pytest
 from heedful.serve import protocol
 from heedful.serve.limits import Limits
 
-HEAD = b"POST /embed HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = json.dumps({"inputs": "the river is fine"}).encode()
 
 
@@ -95,16 +96,60 @@ def test_a_connection_torn_down_while_its_answer_is_made(served, monkeypatch):
 
 
 def test_a_slow_sender_has_only_so_long(serving, encoder):
-    with serving({"it": encoder}, limits=Limits(max_seconds=0.4)) as served, connect(served) as slow:
-        slow.sendall(HEAD + f"Content-Length: {len(BODY)}\r\n\r\n".encode())
-        for byte in BODY[:5]:
-            slow.sendall(bytes([byte]))
-            fine(served)
+    with serving({"it": encoder}, limits=Limits(max_seconds=2)) as served, connect(served) as slow:
+        begun = time.perf_counter()
+        slow.sendall(HEAD + f"Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY[:1])
+        fine(served)
+        slow.sendall(BODY[1:2])
         status, said, _ = answer(slow)
         assert status == 408
-        assert "0.4 seconds" in said["error"]
+        assert "2 seconds" in said["error"]
+        assert time.perf_counter() - begun >= 1.9
         assert closes(slow)
         quiet(served)
+
+
+def test_slow_senders_take_no_place_but_are_not_without_number(serving, encoder):
+    limits = Limits(max_requests=2, max_payload=10_000)
+    half = HEAD + b"Content-Length: 9000\r\n\r\n" + b" " * 7000
+    with serving({"it": encoder}, limits=limits) as served, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connect(served)) for _ in range(7)]
+        for one in slow:
+            one.sendall(half)
+        while served.desk.held < 7 * 7000:  # counted as it comes, not when it is whole
+            time.sleep(0.01)
+        assert served.desk.active == 0
+        fine(served)
+        last = stack.enter_context(connect(served))
+        last.sendall(half)
+        while served.desk.sending < 8:
+            time.sleep(0.01)
+        assert "8 requests are being sent" in served.refuses("/embed", 429, {"inputs": "the"})
+        assert served.get("/health").status_code == 200
+        for one in (*slow, last):
+            one.close()
+        quiet(served)
+        fine(served)
+
+
+def test_all_bodies_together_have_a_bound(serving, encoder, monkeypatch):
+    monkeypatch.setattr("heedful.serve.guard.HELD", 2)
+    with serving({"it": encoder}, limits=Limits(max_payload=10_000)) as served, contextlib.ExitStack() as stack:
+        for count in (1, 2):
+            one = stack.enter_context(connect(served))
+            one.sendall(HEAD + b"Content-Length: 10000\r\n\r\n" + b" " * 9900)
+            while served.desk.held < count * 9900:
+                time.sleep(0.01)
+        assert "too many large requests" in served.refuses("/embed", 429, {"inputs": "the " * 80})
+        assert served.desk.held == 2 * 9900
+
+
+def test_the_body_of_what_needs_none_is_not_read(served):
+    with connect(served) as one:
+        one.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\nabc")
+        head = one.recv(65536)
+        assert b" 200 " in head  # at once, since nothing is waited for
+    quiet(served)
 
 
 def test_a_head_that_does_not_end(served, monkeypatch):
@@ -115,7 +160,7 @@ def test_a_head_that_does_not_end(served, monkeypatch):
         assert closes(silent)
         assert closes(slow)
     with connect(served) as large:
-        large.sendall(b"POST /embed HTTP/1.1\r\nHost: here\r\n")
+        large.sendall(b"POST /embed HTTP/1.1\r\nHost: localhost\r\n")
         with_headers = b"".join(f"x-{number}: {'y' * 1000}\r\n".encode() for number in range(100))
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             large.sendall(with_headers)
@@ -145,6 +190,46 @@ def test_a_gigabyte_is_not_read(served):
     quiet(served)
 
 
+def endless(connection: socket.socket, line: bytes) -> int:
+    """How many bytes of a line without end are taken."""
+    sent = 0
+    try:
+        while sent < 40_000_000:
+            connection.sendall(line * 100)
+            sent += 100 * len(line)
+    except (ConnectionResetError, BrokenPipeError, TimeoutError):
+        pass
+    return sent
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n     \r\n0\r\n",
+        HEAD + f"Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY + HEAD,
+        HEAD,
+    ],
+    ids=["trailer", "second head", "head"],
+)
+def test_headers_without_end(served, before, monkeypatch):
+    engine = served.predictor("embedder").engine
+    real, go = engine.vectors, threading.Event()
+    monkeypatch.setattr(engine, "vectors", lambda *given: go.wait(20) and real(*given), raising=False)
+    with connect(served) as one:
+        one.sendall(before)
+        assert endless(one, b"x-more: " + b"y" * 1000 + b"\r\n") < 20_000_000
+    go.set()
+    quiet(served)
+
+
+def test_a_head_that_is_whole_but_too_large(served):
+    with connect(served) as one:
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nx: " + b"y" * 100_000 + b"\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert b" 200 " not in one.recv(65536)
+
+
 @pytest.mark.parametrize(
     "noise",
     [
@@ -154,7 +239,7 @@ def test_a_gigabyte_is_not_read(served):
         b"POST /embed HTTP/1.1\r\nContent-Length: five\r\n\r\n",
         b"POST /embed HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
         HEAD + b"Transfer-Encoding: chunked\r\n\r\nnope\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
 def test_noise(served, noise):
@@ -197,7 +282,7 @@ def test_a_client_that_does_not_read(served, monkeypatch):
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.settimeout(20)
         deaf.connect(("127.0.0.1", served.port))
-        head = b"POST /embed_all HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        head = b"POST /embed_all HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         request = head + f"Content-Length: {len(asked)}\r\n\r\n".encode() + asked
         deaf.sendall(request * 20)
         while not connections - before:
@@ -219,3 +304,47 @@ def test_many_connections_that_do_nothing(served):
     finally:
         for one in idle:
             one.close()
+
+
+LARGE = 7_900_000
+KEYS = b'{"inputs":"the",' + b",".join(b'"k%06d":0' % number for number in range(LARGE // 11)) + b"}"
+
+
+def filled(before: bytes, item: bytes, after: bytes) -> bytes:
+    """A body of almost the largest size, with one item again and again."""
+    return before + b",".join([item] * (LARGE // (len(item) + 1))) + after
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/embed", filled(b'{"inputs":[', b"0.5", b"]}")),
+        ("/embed", filled(b'{"inputs":[', b"{}", b"]}")),
+        ("/embed", filled(b'{"inputs":[["a"],', b"[]", b"]}")),
+        ("/embed", filled(b'{"inputs":[', b"1", b"]}")),
+        ("/predict", filled(b'{"inputs":[', b"[]", b"]}")),
+        ("/decode", filled(b'{"ids":[[', b"0.5", b"]]}")),
+        ("/tag", filled(b'{"inputs":[[', b"0", b"]]}")),
+        ("/answer", filled(b'{"inputs":[', b'{"a":0}', b"]}")),
+        ("/rerank", filled(b'{"query":"a","texts":[', b"0", b"]}")),
+        ("/similarity", filled(b'{"inputs":{"source_sentence":"a","sentences":[', b"0", b"]}}")),
+        ("/see", filled(b'{"inputs":[', b"0", b"]}")),
+        ("/", filled(b'{"inputs":[', b"0", b"]}")),
+        ("/fill", KEYS),
+        ("/explore/tokens", KEYS.replace(b"inputs", b"model")),
+        ("/explore/meaning", filled(b'{"model":"filler","word":"a","sentences":[', b"0", b"]}")),
+    ],
+)
+def test_a_million_mistakes_cost_little_more_than_one(served, path, body):
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    found = served.post(path, content=body, headers={"content-type": "application/json"})
+    assert found.status_code in (413, 422), found.text[:500]
+    assert len(found.content) < 1000
+    assert time.perf_counter() - begun < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 700_000  # kB: what the JSON itself takes
+
+
+def test_a_key_without_end_is_not_sent_back(served):
+    said = served.refuses("/fill", 422, {"inputs": "the [MASK]", "k" * 100_000: 0})
+    assert "k" * 60 in said
+    assert len(said) < 200

@@ -23,6 +23,8 @@ def test_too_many_inputs_of_a_request(served):
     assert "33 inputs" in said
     assert "max-inputs" in said
     assert "no inputs" in served.refuses("/embed", 422, {"inputs": []})
+    found = served.post("/embed", {"inputs": ["a"] * 33})
+    assert "connection" not in found.headers  # the next request may come on the same one
 
 
 def test_a_body_that_is_too_large(served):
@@ -163,6 +165,34 @@ def test_answers_under_load_are_those_given_alone(served):
         found = list(pool.map(ask, range(61)))
     assert max(difference for difference, _ in found) < 1e-5
     assert all(right for _, right in found)
+
+
+def test_words_answers_and_translations_under_load_are_those_given_alone(served):
+    numbers = ("two", "five", "nine", "seven", "three")
+    texts = [" ".join(numbers[: count % 5 + 1]) for count in range(23)]
+    stories = ["anna lives in oslo and the river is fine . " * (count % 3 + 1) + texts[count] for count in range(23)]
+    tagger, answerer, translator = (served.predictor(name) for name in ("tagger", "answerer", "translator"))
+    tagged = [tagger.tag(story) for story in stories]
+    answers = [answerer.answer("who lives ?", story, n_best=2) for story in stories]
+    translated = [translator.translate(text) for text in texts]
+
+    def ask(number):
+        question = {"question": "who lives ?", "context": stories[number]}
+        with httpx.Client(base_url=served.address, timeout=60) as client:
+            tags = client.post("/tag", json={"inputs": stories[number]}).json()
+            found = client.post("/answer", json={"inputs": question, "n_best": 2}).json()
+            best = client.post("/translate", json={"inputs": texts[number]}).json()["translations"][0]
+        assert tags["tags"] == tagged[number].tags
+        assert tags["probabilities"] == pytest.approx(tagged[number].probabilities, abs=1e-5)
+        assert [(one["start"], one["end"]) for one in found] == [(one.start, one.end) for one in answers[number]]
+        assert [one["probability"] for one in found] == pytest.approx(
+            [a.probability for a in answers[number]], abs=1e-5
+        )
+        assert best["text"] == translated[number].text
+        assert best["score"] == pytest.approx(translated[number].score, abs=1e-5)
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(ask, range(23)))
 
 
 def test_keys_open_the_server(serving, encoder):

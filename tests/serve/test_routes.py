@@ -3,10 +3,13 @@
 import base64
 import io
 import math
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from heedful.predict import images
 
 TEXTS = ["the river is fine .", "a baker lives in oslo and the bridge was cold", "anna"]
 
@@ -257,3 +260,25 @@ def test_see_refuses_what_is_no_image(served):
     large = io.BytesIO()
     Image.new("1", (8000, 6000)).save(large, "PNG")
     assert "8,000 x 6,000" in served.refuses("/see", 413, content=large.getvalue(), headers=png)
+    asked = {"model": "colours", "image": base64.b64encode(large.getvalue()).decode()}
+    found = served.post("/explore/look", asked)
+    assert found.status_code == 422
+    assert "8,000 x 6,000" in found.json()["error"]
+    larger = io.BytesIO()
+    Image.new("1", (9700, 9700)).save(larger, "PNG")  # of which Pillow would warn
+    assert "unpacks to" in served.refuses("/see", 413, content=larger.getvalue(), headers=png)
+
+
+def test_images_are_read_under_one_lock(served):
+    red = image((250, 20, 20))
+    with images._READING, ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(served.post, "/see", content=red, headers={"content-type": "image/png"}),
+            pool.submit(served.post, "/explore/look", {"model": "colours", "image": base64.b64encode(red).decode()}),
+        ]
+        assert not wait(asked, timeout=0.5).done
+        images._READING.release()
+        try:
+            assert [one.result(20).status_code for one in asked] == [200, 200]
+        finally:
+            images._READING.acquire()

@@ -35,6 +35,7 @@ def serve(
     precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
     limits: Limits = DEFAULT,
     runs: Annotated[tuple[Path, ...], optional(metavar="FOLDER…")] = (),
+    vectors: Annotated[Path | None, optional(metavar="FOLDER|FILE")] = None,
     log_format: Literal["text", "json"] = "text",
     log_text: Flag = False,
 ) -> None:
@@ -53,11 +54,14 @@ def serve(
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
         limits: What the server takes on.
         runs: Folders of training runs that the explorer shows.
+        vectors: Word vectors that the explorer shows beside a model's own.
         log_format: Lines for people, or JSON, on standard error.
         log_text: Log what users sent, too.
     """
     require()
     share_cores()
+    from heedful.explore.training import run_folder
+    from heedful.formats.word2vec import load
     from heedful.serve.keys import read_keys
     from heedful.serve.loading import Computing
     from heedful.serve.logs import Log
@@ -71,7 +75,9 @@ def serve(
         keys=read_keys(key_file),
         log=Log(log_format, texts=log_text),
         cors=_origins(cors),
-        runs=[_run(folder) for folder in runs],
+        runs=[run_folder(folder) for folder in runs],
+        vectors=None if vectors is None else load(vectors),
+        host=host,
     )
     run(settings, listen(host, port))
 
@@ -118,9 +124,3 @@ def _origins(cors: tuple[str, ...]) -> list[str]:
         if one != "*" and (scheme not in ("http", "https") or not rest or "/" in rest):
             raise UserError(f"{one!r} is no origin; write https://HOST or http://HOST:PORT, without a path, or *")
     return [*cors]
-
-
-def _run(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not the folder of a run: there is no such folder")
-    return folder

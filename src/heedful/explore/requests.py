@@ -1,12 +1,15 @@
 """What the explorer may be asked, as JSON: names, types and bounds; and how it refuses. What it means is said in
 `explorer.py`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=100_000)]
 Part = Literal["encoder", "decoder", "cross"]
+
+MOST_KEYS = 100
+"""Of a question: each that is unknown would be a mistake of its own."""
 
 
 class Question(BaseModel):
@@ -14,6 +17,14 @@ class Question(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     model: str = Field(description="The name of a loaded model.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, given: Any) -> Any:
+        """The same, unless each of its keys would have to be told."""
+        if isinstance(given, dict) and len(given) > MOST_KEYS:
+            raise ValueError(f"{len(given):,} keys are more than the {MOST_KEYS} that a question may have")
+        return given
 
 
 class Text(Question):
@@ -75,7 +86,7 @@ class Meaning(Question):
     """A word, and sentences that it stands in."""
 
     word: str
-    sentences: Annotated[list[str], Field(min_length=1, max_length=16)]
+    sentences: Annotated[list[str], Field(min_length=1, max_length=16, fail_fast=True)]
     layer: Whole | None = Field(None, description="0 is what goes into the first layer; by default the last.")
 
 

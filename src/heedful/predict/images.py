@@ -3,6 +3,7 @@
 Shapes: N images, H height, W width, C channels, K classes.
 """
 
+import contextlib
 import io
 import os
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ CHUNK, GPU_CHUNK = 64, 1024
 """Images that are decoded and classified together; more where a GPU computes."""
 ROOM = 128 << 20
 """Bytes that those may have together, at the model's size."""
+UNPACKS = "it unpacks to"
+"""How the flaw of an image that is too large begins."""
 _THREADS = min(16, 2 * (os.cpu_count() or 1))
 _READING = Lock()
 """Warnings, which are watched while images are read, belong to the whole process: one at a time may."""
@@ -62,8 +65,9 @@ class ImageExample(NamedTuple):
 class ImageReader:
     """Classifies images; see `predict/reading.py`."""
 
-    def __init__(self, engine: ImageEngine) -> None:
+    def __init__(self, engine: ImageEngine, most_pixels: int | None = None) -> None:
         self.engine = engine
+        self.most_pixels = most_pixels
         self.framing = framing(engine.pixels, engine.image_size)
 
     def prepare(self, examples: Sequence[ImageExample]) -> list[np.ndarray | Flaw]:
@@ -80,11 +84,24 @@ class ImageReader:
             if isinstance(image, str | Path):
                 return read_image(Path(image), size, channels, self.framing)
             if isinstance(image, bytes):
+                self._check_pixels(image)
                 return read_image(io.BytesIO(image), size, channels, self.framing)
             opened = picture(_channelled(image)) if isinstance(image, np.ndarray) else image
             return taken_in(opened, size, channels, self.framing)
         except Unreadable as flaw:
             return Flaw(example.where, str(flaw))
+
+    def _check_pixels(self, content: bytes) -> None:
+        """Raise `Unreadable` if a file would unpack to more than is read; what else is wrong is told by who reads."""
+        if self.most_pixels is None:
+            return
+        size = None
+        with contextlib.suppress(Exception), Image.open(io.BytesIO(content)) as image:
+            size = image.size
+        if size is not None and size[0] * size[1] > self.most_pixels:
+            raise Unreadable(
+                f"{UNPACKS} {size[0]:,} x {size[1]:,} pixels, and {self.most_pixels:,} are read; make it smaller"
+            )
 
     def answer(self, prepared: Sequence[np.ndarray]) -> list[Seen]:
         """The most probable class, and the probabilities of all."""
@@ -106,6 +123,8 @@ class ImagePredictor:
     def __init__(self, engine: ImageEngine, origin: str = "the model") -> None:
         self.engine = engine
         self.origin = origin
+        self.most_pixels: int | None = None
+        """Of images that come as bytes, which a stranger may have sent."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -144,7 +163,7 @@ class ImagePredictor:
 
     def reader(self) -> ImageReader:
         """What classifies examples."""
-        return ImageReader(self.engine)
+        return ImageReader(self.engine, self.most_pixels)
 
 
 def framing(pixels: Pixels, image_size: int) -> Framing:

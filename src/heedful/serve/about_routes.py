@@ -44,6 +44,7 @@ async def info(request: Request, model: str | None = None) -> Response:
         "max_client_batch_size": limits.max_inputs,
         "max_payload": limits.max_payload,
         "max_queue": limits.max_queue,
+        "max_read": limits.max_read,
         "max_seconds": limits.max_seconds,
         "auto_truncate": limits.truncate,
         "models": {one.name: sorted(one.can) for one in desk.models},

@@ -56,9 +56,12 @@ def build(
         redoc_url=None,
     )
     app.state.desk = desk
+    desk.cors = bool(cors)
     for router in ROUTERS:
         app.include_router(router, responses=ERRORS)
-    app.include_router(about_routes.router, responses={status: ERRORS[status] for status in (401, 404, 422, 503)})
+    app.include_router(
+        about_routes.router, responses={status: ERRORS[status] for status in (401, 403, 404, 422, 503)}
+    )
     mount(app, desk, runs, vectors)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -72,7 +75,16 @@ def build(
             allow_headers=["authorization", "content-type"],
             expose_headers=["retry-after"],
         )
-    setattr(app, "openapi", lambda: _document(app, desk))  # noqa: B010 (as FastAPI tells to do it)
+    held: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def document() -> dict[str, Any]:
+        names = tuple(desk.models.names())
+        if names not in held:
+            held.clear()
+            held[names] = _document(app, desk)
+        return held[names]
+
+    setattr(app, "openapi", document)  # noqa: B010 (as FastAPI tells to do it)
     return app
 
 

@@ -19,6 +19,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, said in {
         400: "The body is not JSON.",
         401: "The key is missing or wrong.",
+        403: "The server is called by a wrong name, or by a page of another site.",
         404: "There is no model of that name.",
         408: "The request was not sent in time.",
         413: "Too long, too large or too many at once.",

@@ -31,6 +31,10 @@ PACE_SHARE = 0.2
 """How much of the measured pace is that of the latest batch."""
 
 
+Wanted = Callable[[], bool]
+"""Whether anybody still waits for what is computed."""
+
+
 class Work(Protocol):
     """One way to ask a model. What differs between requests of one key is in their examples."""
 
@@ -47,8 +51,9 @@ class Work(Protocol):
         """What one of them costs."""
         ...
 
-    def answer(self, prepared: Sequence[Any]) -> list[Any]:
-        """What the model says of each."""
+    def answer(self, prepared: Sequence[Any], wanted: Wanted) -> list[Any]:
+        """What the model says of each. What takes long looks between its steps whether it is wanted, or raises
+        `Gone`."""
         ...
 
 
@@ -69,6 +74,7 @@ class Job:
         "prepared",
         "since",
         "waiting",
+        "wanted",
         "weight",
         "work",
     )
@@ -83,6 +89,8 @@ class Job:
         self.costs: list[int] = []
         self.waiting = list(range(len(examples)))
         """Which of its inputs have not gone into a batch yet."""
+        self.wanted = True
+        """Somebody still waits for it."""
         self.begun = False
         self.left = len(examples)
         """How many have no answer yet."""
@@ -171,15 +179,16 @@ class Lane:
                 if await gone():
                     raise Gone
         finally:
-            if not job.future.done():
-                self._drop(job)
+            if not job.future.cancel() and not job.future.cancelled():
+                job.future.exception()  # which counts as having heard of it
+            self._drop(job)
 
     def _submit(self, job: Job) -> None:
         with self._turn:
             if self._closed:
                 raise Refusal(503, "the server is about to stop; try again later", wait=5)
             count = len(job.examples)
-            if self.waiting + count > self.limits.max_queue:
+            if self.waiting and self.waiting + count > self.limits.max_queue:  # one that is alone is always taken
                 raise Refusal(
                     429,
                     f"{self.waiting} inputs wait for {self.name}, and {self.limits.max_queue} may (max-queue); "
@@ -201,6 +210,7 @@ class Lane:
 
     def _drop(self, job: Job) -> None:
         """Forget what nobody waits for any more."""
+        job.wanted = False
         with self._turn:
             if job in self._jobs:
                 self._jobs.remove(job)
@@ -213,10 +223,25 @@ class Lane:
 
     def _run(self) -> None:
         while self._wait():
-            while fresh := self._fresh():
-                self._prepare(fresh)
-            if units := self._take():
-                self._answer(units)
+            jobs: list[Job] = []
+            try:
+                while jobs := self._fresh():
+                    self._prepare(jobs)
+                units = self._take()
+                jobs = [job for job, _ in units]
+                if units:
+                    self._answer(units)
+            except Exception as error:  # of ours, not of a model; the thread must live on
+                self._failed(jobs or list(self._jobs), error)
+
+    def _failed(self, jobs: list[Job], error: Exception) -> None:
+        """Tell those who wait, once each."""
+        self._failures.inc()
+        self.log.failure("failure", error, model=self.name)
+        jobs = list(dict.fromkeys(jobs))
+        for job in jobs:
+            self._drop(job)
+        self._deliver(jobs, [_failure(self.name, error)] * len(jobs))
 
     def _wait(self) -> bool:
         """Until there is something to do; whether there will be."""
@@ -278,7 +303,13 @@ class Lane:
 
     def _answer(self, units: list[Unit]) -> None:
         work, begun = units[0].job.work, time.perf_counter()
-        found = self._careful(work.answer, [(job.prepared or [])[number] for job, number in units])
+
+        def wanted() -> bool:
+            return any(job.wanted for job, _ in units)
+
+        found = self._careful(
+            lambda items: work.answer(items, wanted), [(job.prepared or [])[number] for job, number in units]
+        )
         took = time.perf_counter() - begun
         done: list[Job] = []
         for (job, number), answer in zip(units, found, strict=True):
@@ -302,6 +333,8 @@ class Lane:
             found = ask(items)
             assert len(found) == len(items), "a model must answer everything"
             return found
+        except Gone:
+            return [Refusal(503, "nobody waits for this any more")] * len(items)
         except Exception as error:  # whatever it is, the thread must live on
             if len(items) > 1:
                 return [self._careful(ask, [item])[0] for item in items]
@@ -311,7 +344,7 @@ class Lane:
                 return [error]
             self._failures.inc()
             self.log.failure("failure", error, model=self.name)
-            return [Refusal(424, f"{self.name} failed on this input ({type(error).__name__}); it may be too large")]
+            return [_failure(self.name, error)]
 
     def _deliver(self, jobs: list[Job], answers: Sequence[list[Any] | Refusal]) -> None:
         """Wake those who wait, all at once."""
@@ -328,6 +361,10 @@ class Lane:
 
         if jobs and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(wake)
+
+
+def _failure(name: str, error: Exception) -> Refusal:
+    return Refusal(424, f"{name} failed on this input ({type(error).__name__}); it may be too large")
 
 
 def weigh(examples: Sequence[Any]) -> int:

@@ -32,6 +32,10 @@ LINGER = 2.0
 """Seconds for which a body that was refused is still read, so that the client sees the answer."""
 LINGER_BYTES = 16_000_000
 """And how much of it."""
+SENDERS = 4
+"""Times as many requests as may be under way may be on their way."""
+OPENINGS = 250_000
+"""Brackets and braces of a JSON body, those in its texts included: each may become an object."""
 
 
 @dataclass
@@ -49,8 +53,15 @@ class Desk:
     """It finishes what it has, and takes nothing more."""
     active: int = 0
     """Requests under way that ask for work."""
+    sending: int = 0
+    """Requests whose bodies are still on their way."""
     held: int = 0
-    """Bytes of their bodies."""
+    """Bytes of bodies, of all of them."""
+    hosts: frozenset[str] | None = None
+    """Names by which the server may be called; None is any. Else a page elsewhere could give its own name this
+    machine's address, and ask in its visitor's browser."""
+    cors: bool = False
+    """Pages of other sites may ask."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the last of them is done."""
 
@@ -85,16 +96,13 @@ class Guard:
         call = Call(loop.time() + desk.limits.max_seconds, {})
         scope["heedful"] = call
         reply = Reply(send, scope["path"])
-        work = not _light(scope)
-        counted = False
         try:
-            self._admit(scope, work)
-            if work:
-                counted = True
-                desk.active += 1
-                desk.meters.active.set(desk.active)
+            self._check_caller(scope)
             async with asyncio.timeout_at(call.until + SENDING):
-                await self._answer(scope, receive, reply, call)
+                if _light(scope):  # whose body is nobody's business
+                    await self.app(scope, receive, reply)
+                else:
+                    await self._answer(scope, receive, reply, call)
         except (Gone, ClientDisconnect):
             reply.status = reply.status or 499
         except Refusal as refusal:
@@ -106,22 +114,28 @@ class Guard:
             if not reply.status:
                 await reply.refuse(Refusal(500, "something went wrong in the server; it is noted in its log"))
         finally:
-            if counted:
-                desk.active -= 1
-                desk.meters.active.set(desk.active)
-                if not desk.active:
-                    desk.idle.set()
             self._note(scope, call, reply, time.perf_counter() - begun)
 
-    def _admit(self, scope: Scope, work: bool) -> None:
-        """Raise a `Refusal` if the request may not come in."""
-        desk = self.desk
+    def _check_caller(self, scope: Scope) -> None:
+        """Raise a `Refusal` if this caller may not ask."""
+        desk, headers = self.desk, Headers(scope=scope)
+        host = _name(headers.get("host", ""))
+        if desk.hosts is not None and host and host not in desk.hosts:
+            raise Refusal(
+                403,
+                f"{host!r:.60} is not a name of this server; call it {' or '.join(sorted(desk.hosts))}, or give it a "
+                "key",
+            )
+        if scope["method"] == "POST" and headers.get("sec-fetch-site") == "cross-site" and not desk.cors:
+            raise Refusal(403, "pages of other sites may not ask; the server can allow it (cors)")
         if desk.keys and not _open(scope):
             header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
             if not desk.keys.opens(header):
                 raise Refusal(401, "the key is missing or wrong; send it as 'Authorization: Bearer KEY'", limit="key")
-        if not work:
-            return
+
+    def _admit(self) -> None:
+        """Raise a `Refusal` if there is no room for more work."""
+        desk = self.desk
         if desk.draining:
             raise Refusal(503, "the server is about to stop and takes nothing new; try again later", wait=5)
         if not desk.ready:
@@ -136,65 +150,82 @@ class Guard:
             )
 
     async def _answer(self, scope: Scope, receive: Receive, reply: "Reply", call: Call) -> None:
+        """Read the body, and only then take a place: who sends slowly keeps nobody else from work."""
         desk = self.desk
-        body = await self._body(scope, receive, call)
-        desk.held += len(body)
-        if desk.log.texts and body and _textual(scope):
-            call.fields |= desk.log.text(body.decode(errors="replace"))
-        given = False
-
-        async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
-
+        self._admit()
+        body = await self._read(scope, receive, call)
         try:
-            await self.app(scope, replay, reply)
+            _check_openings(body)
+            self._admit()
+            desk.active += 1
+            desk.meters.active.set(desk.active)
+            try:
+                if desk.log.texts and body and _textual(scope):
+                    call.fields |= desk.log.text(body.decode(errors="replace"))
+                await self.app(scope, _replay(body, receive), reply)
+            finally:
+                desk.active -= 1
+                desk.meters.active.set(desk.active)
+                if not desk.active:
+                    desk.idle.set()
         finally:
             desk.held -= len(body)
 
-    async def _body(self, scope: Scope, receive: Receive, call: Call) -> bytes:
-        """All of it, if it is not too much and comes in time."""
-        limits = self.desk.limits
+    async def _read(self, scope: Scope, receive: Receive, call: Call) -> bytes:
+        """All of a body, if it is not too much and comes in time; what has come is held, until it is given back."""
+        desk, limits = self.desk, self.desk.limits
         headers = Headers(scope=scope)
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > limits.max_payload:
             raise _large(limits)
         if not announced and "transfer-encoding" not in headers:
             return b""
-        parts, size = [], 0
+        if desk.sending >= SENDERS * limits.max_requests:
+            raise Refusal(
+                429,
+                f"{desk.sending} requests are being sent, and no more may be (max-requests); try again later",
+                wait=1,
+                limit="max-requests",
+            )
+        desk.sending += 1
+        parts: list[bytes] = []
+        size = 0
         try:
             async with asyncio.timeout_at(call.until):
-                while True:
+                more = True
+                while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise Gone
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > limits.max_payload:
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    if size + len(part) > limits.max_payload:
                         raise _large(limits)
-                    if self.desk.held + size > HELD * limits.max_payload:
+                    if desk.held + len(part) > HELD * limits.max_payload:
                         raise Refusal(
                             429, "too many large requests are under way; try again later", wait=1, limit="max-payload"
                         )
                     parts.append(part)
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
+                    size += len(part)
+                    desk.held += len(part)
+            return b"".join(parts)
+        except BaseException as error:
+            desk.held -= size
+            if not isinstance(error, TimeoutError):
+                raise
             raise Refusal(
                 408,
                 f"the request was not sent within the {limits.max_seconds:g} seconds that it may take (max-seconds)",
                 limit="max-seconds",
             ) from None
+        finally:
+            desk.sending -= 1
 
     async def _refuse(self, refusal: Refusal, receive: Receive, reply: "Reply") -> None:
         if refusal.limit is not None:
             self.desk.meters.rejected.labels(refusal.limit).inc()
         if reply.status:
             return  # the connection is closed in the middle, which is all that can still be told
-        close = refusal.status in (408, 413) or refusal.limit == "max-payload"
+        close = refusal.status == 408 or refusal.limit == "max-payload"  # whose bodies were not read to their ends
         await reply.refuse(refusal, receive if close else None)
 
     def _note(self, scope: Scope, call: Call, reply: "Reply", seconds: float) -> None:
@@ -265,6 +296,36 @@ def _route(scope: Scope) -> str:
 
 def _textual(scope: Scope) -> bool:
     return b"json" in next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """What a route receives: the body in one, and what comes after it."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _name(host: str) -> str:
+    """A host without its port."""
+    host = host.strip().lower()
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def _check_openings(body: bytes) -> None:
+    """Raise a `Refusal` if a body would be taken apart into far too much."""
+    if body[:64].lstrip()[:1] in (b"{", b"[") and body.count(b"[") + body.count(b"{") > OPENINGS:
+        raise Refusal(
+            413,
+            f"the body has more than {OPENINGS:,} brackets and braces; send less at once",
+            limit="max-inputs",
+        )
 
 
 def _large(limits: Limits) -> Refusal:

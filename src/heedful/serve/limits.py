@@ -20,6 +20,8 @@ class Limits:
     """Requests at the same time; more are answered 429."""
     max_queue: int = 2048
     """Texts or images that may wait for one model; more are answered 429."""
+    max_read: int = 65536
+    """Tokens that a model reads for one input in all its windows or rounds; more are answered 413."""
     max_seconds: float = 30.0
     """Seconds that a request may take, sending it included."""
     batch_tokens: int | None = None
@@ -28,7 +30,7 @@ class Limits:
     """Cut what is too long, unless a request says otherwise; else it is answered 413."""
 
     def __post_init__(self) -> None:
-        for name in ("max_inputs", "max_payload", "max_requests", "max_queue", "batch_tokens"):
+        for name in ("max_inputs", "max_payload", "max_requests", "max_queue", "max_read", "batch_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name.replace('_', '-')} {value} must be at least 1")

@@ -14,7 +14,7 @@ from heedful.predict.image_engine import TorchImageEngine
 from heedful.predict.loading import EngineName, Precision
 from heedful.predict.searching import TorchSearcher
 from heedful.serve.batching import Lane, Work
-from heedful.serve.image_work import Picture, see_work
+from heedful.serve.image_work import MOST_PIXELS, Picture, see_work
 from heedful.serve.limits import Limits
 from heedful.serve.logs import Log
 from heedful.serve.metrics import Meters
@@ -49,8 +49,10 @@ def open_model(
         int8=computing.int8,
     )
     predictor.origin = wanted.name
+    if isinstance(predictor, ImagePredictor):
+        predictor.most_pixels = MOST_PIXELS
     for work, examples in _trials(predictor):
-        work.answer([one for one in work.prepare(examples) if not isinstance(one, Exception)])
+        work.answer([one for one in work.prepare(examples) if not isinstance(one, Exception)], lambda: True)
     tokens = limits.batch_tokens or (GPU_TOKENS if on_gpu(predictor) else CPU_TOKENS)
     lane = Lane(wanted.name, tokens, limits, meters, log)
     lane.start(loop)

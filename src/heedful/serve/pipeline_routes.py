@@ -83,7 +83,7 @@ def _meant(loaded: Loaded, asked: PipelineRequest, task: str | None) -> str:
 
 
 async def _vectors(request: Request, loaded: Loaded, asked: PipelineRequest, said: dict[str, Any]) -> Any:
-    truncate = said.get("truncate")
+    truncate = _flag(said, "truncate")
     if isinstance(asked.inputs, dict):
         given = asked.inputs
         source, sentences = given.get("source_sentence"), given.get("sentences")
@@ -93,22 +93,24 @@ async def _vectors(request: Request, loaded: Loaded, asked: PipelineRequest, sai
     desk = desk_of(request)
     examples = texts_of(_texts(asked), truncate, loaded, desk)
     found = await ask(request, loaded, vector_work(loaded.predictor), examples)
-    normalise = said.get("normalize")
-    vectors = finished(found, loaded.predictor.pooling.normalise if normalise is None else bool(normalise), None)
+    normalise = _flag(said, "normalize")
+    vectors = finished(found, loaded.predictor.pooling.normalise if normalise is None else normalise, None)
     return [vector.tolist() for vector in vectors]
 
 
 async def _predictions(request: Request, loaded: Loaded, asked: PipelineRequest, said: dict[str, Any]) -> Any:
     inputs: Any = asked.inputs if isinstance(asked.inputs, list) else [asked.inputs]
+    if not all(_is_text(one) or (isinstance(one, list) and 1 <= len(one) <= 2) for one in inputs):
+        raise Refusal(422, "inputs: give a text, or a list of texts or of lists of one or two texts")
     found = await predictions(request, inputs, loaded.name, None)
     return [one[: _count(said, len(one))] for one in found]
 
 
 async def _tags(request: Request, loaded: Loaded, asked: PipelineRequest, said: dict[str, Any]) -> Any:
-    work = TagWork(loaded.predictor, loaded.predictor.reader("tag"))
+    ignored = _ignored(said)
+    work = TagWork(loaded.predictor, loaded.predictor.reader("tag"), desk_of(request).limits.max_read)
     texts = several(_texts(asked), desk_of(request))
     found = await ask(request, loaded, work, [Words(text) for text in texts])
-    ignored = set(said.get("ignore_labels") or ())
     shown = [
         [
             {
@@ -131,9 +133,13 @@ async def _answers(request: Request, loaded: Loaded, asked: PipelineRequest, sai
     question, context = given.get("question"), given.get("context")
     if not isinstance(question, str) or not isinstance(context, str):
         raise Refusal(422, "inputs: give a question and its context")
-    count, empty = _count(said, 1), said.get("handle_impossible_answer")
-    reader = loaded.predictor.reader("answer", n_best=count, may_be_empty=None if empty is None else bool(empty))
-    found = (await ask(request, loaded, AnswerWork(reader), [Question(question, context)]))[0]
+    count, empty = _count(said, 1), _flag(said, "handle_impossible_answer")
+    reader = loaded.predictor.reader("answer", n_best=count, may_be_empty=empty)
+    found = (
+        await ask(
+            request, loaded, AnswerWork(reader, desk_of(request).limits.max_read), [Question(question, context)]
+        )
+    )[0]
     shown = [{"answer": one.text, "score": one.probability, "start": one.start, "end": one.end} for one in found]
     return shown if count > 1 else shown[0]
 
@@ -165,8 +171,9 @@ async def _blanks(request: Request, loaded: Loaded, asked: PipelineRequest, said
 async def _translations(request: Request, loaded: Loaded, asked: PipelineRequest, said: dict[str, Any]) -> Any:
     desk = desk_of(request)
     cut = wants_cut(None, desk) or str(said.get("truncation") or "") in ("longest_first", "only_first")
-    examples = [Source(text, "", cut) for text in several(_texts(asked), desk)]
-    found = await ask(request, loaded, TranslateWork(loaded.predictor, SearchOptions(), False), examples)
+    options = SearchOptions()
+    examples = [Source(text, "", cut, options.width) for text in several(_texts(asked), desk)]
+    found = await ask(request, loaded, TranslateWork(loaded.predictor, options, False), examples)
     return [{"translation_text": best[0].text} for best in found]
 
 
@@ -188,6 +195,20 @@ def _texts(asked: PipelineRequest) -> list[str]:
 
 def _is_text(one: Any) -> bool:
     return isinstance(one, str)
+
+
+def _ignored(said: dict[str, Any]) -> list[str]:
+    labels = said.get("ignore_labels") or []
+    if not isinstance(labels, list) or not all(map(_is_text, labels)):
+        raise Refusal(422, "ignore_labels must be a list of labels")
+    return labels
+
+
+def _flag(said: dict[str, Any], name: str) -> bool | None:
+    value = said.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise Refusal(422, f"{name} must be true or false")
+    return value
 
 
 def _count(said: dict[str, Any], usual: int) -> int:

@@ -15,7 +15,8 @@ HEAD_SECONDS = 20.0
 STALL_SECONDS = 30.0
 """For which nothing of an answer may be taken off."""
 MOST_HEAD = 65536
-"""Bytes of a request's head."""
+"""Bytes of a request's head, and of what may follow its body."""
+TOO_LARGE = "the request's head or trailer is too large"
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -26,6 +27,9 @@ class PatientProtocol(HttpToolsProtocol):
         self._hearing: asyncio.TimerHandle | None = None
         self._stalling: asyncio.TimerHandle | None = None
         self._head = 0
+        """Bytes since the last head was whole, or the last piece of a body."""
+        self._told = 0
+        """Bytes of what a request says of itself: its address, its headers and its trailers."""
 
     def connection_made(self, transport: Any) -> None:
         """A client has come."""
@@ -36,8 +40,18 @@ class PatientProtocol(HttpToolsProtocol):
         """Some bytes of a request, or of several."""
         self._head += len(data)
         super().data_received(data)
-        if self._head > MOST_HEAD and self._between() and not self.transport.is_closing():
-            self.send_400_response("the request's head is too large")
+        if self._head > MOST_HEAD and not self.transport.is_closing():
+            self.send_400_response(TOO_LARGE)
+
+    def on_url(self, url: bytes) -> None:
+        """Some of an address."""
+        self._tell(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or behind a body a trailer."""
+        self._tell(len(name) + len(value))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """A request's head is whole."""
@@ -53,6 +67,7 @@ class PatientProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """The next request begins."""
         super().on_message_begin()
+        self._told = 0
         if self._hearing is None:
             self._hear()
 
@@ -74,11 +89,19 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What can't be read as HTTP at all is told in the usual shape."""
+        """What can't be read as HTTP at all is told in the usual shape, unless another answer is under way."""
+        if not self._between() and (self.cycle.response_started or not self.cycle.more_body):
+            self.transport.close()
+            return
         body = Refusal(400, f"{msg.rstrip('.')}; check the request's head").body()
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
+
+    def _tell(self, size: int) -> None:
+        self._told += size
+        if self._told > MOST_HEAD:
+            raise ValueError(TOO_LARGE)  # which the parser makes an error of its own
 
     def _between(self) -> bool:
         return self.cycle is None or self.cycle.response_complete

@@ -13,6 +13,7 @@ from heedful.errors import UserError
 KINDS = {
     400: "Validation",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "NotFound",
     405: "NotAllowed",
     408: "Timeout",

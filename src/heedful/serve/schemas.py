@@ -3,9 +3,16 @@
 Routes that others have too pass over fields that they don't know, as those do; our own refuse them.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, model_validator
+
+T = TypeVar("T")
+
+MOST_ITEMS = 100_000
+"""Of any list: what is checked before it is refused is bounded."""
+MOST_KEYS = 100
+"""Of any object: each that is unknown would be a mistake of its own."""
 
 
 def _whole(text: str) -> str:
@@ -19,7 +26,9 @@ def _whole(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
-Ids = Annotated[list[StrictInt], Field(min_length=1)]
+Listed = Annotated[list[T], Field(max_length=MOST_ITEMS, fail_fast=True)]
+"""A list that is no longer looked at after the first mistake in it: else a large body has millions of them."""
+Ids = Annotated[list[StrictInt], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)]
 ModelName = Annotated[Text | None, Field(description="Which model; without it, the first that can do this.")]
 Truncate = Annotated[
     bool | None, Field(description="Cut what is too long, which is else answered 413 (or as the server was told).")
@@ -31,14 +40,26 @@ MOST_WRITTEN = 256
 MOST_SHOWN = 100
 
 
-class Shared(BaseModel):
+class Bounded(BaseModel):
+    """Something with so many keys at most."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_keys(cls, given: Any) -> Any:
+        """The same, unless each of its keys would have to be told."""
+        if isinstance(given, dict) and len(given) > MOST_KEYS:
+            raise ValueError(f"{len(given):,} keys are more than the {MOST_KEYS} that an object may have")
+        return given
+
+
+class Shared(Bounded):
     """A request as other servers take it."""
 
     model_config = ConfigDict(extra="ignore")
     model: ModelName = None
 
 
-class Own(BaseModel):
+class Own(Bounded):
     """A request that only we take."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,7 +69,7 @@ class Own(BaseModel):
 class EmbedRequest(Shared):
     """Texts, or ids of tokens, to embed."""
 
-    inputs: Text | list[Text] | Ids | list[Ids]
+    inputs: Text | Listed[Text] | Ids | Listed[Ids]
     normalize: bool = Field(True, description="Vectors of length 1.")
     truncate: Truncate = None
     truncation_direction: Literal["Right", "right"] = Field("Right", description="The end is cut off.")
@@ -60,20 +81,20 @@ class EmbedRequest(Shared):
 class EmbedAllRequest(Shared):
     """Texts, or ids of tokens, to embed token by token."""
 
-    inputs: Text | list[Text] | Ids | list[Ids]
+    inputs: Text | Listed[Text] | Ids | Listed[Ids]
     truncate: Truncate = None
     truncation_direction: Literal["Right", "right"] = "Right"
     prompt_name: None = None
 
 
-class Sentences(BaseModel):
+class Sentences(Bounded):
     """A sentence, and those to compare it with."""
 
     source_sentence: Text
-    sentences: list[Text] = Field(min_length=1)
+    sentences: Listed[Text] = Field(min_length=1)
 
 
-class SimilarityParameters(BaseModel):
+class SimilarityParameters(Bounded):
     """How to compare."""
 
     model_config = ConfigDict(extra="ignore")
@@ -90,7 +111,7 @@ class SimilarityRequest(Shared):
 class OpenAIEmbedRequest(Shared):
     """As OpenAI's clients ask."""
 
-    input: Text | list[Text] | Ids | list[Ids]
+    input: Text | Listed[Text] | Ids | Listed[Ids]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
     user: str | None = None
@@ -136,13 +157,13 @@ class OpenAIModels(BaseModel):
     data: list[OpenAIModel]
 
 
-OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2)]
+OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2, fail_fast=True)]
 
 
 class PredictRequest(Shared):
     """A text, a pair, or a list of lists of one or two texts."""
 
-    inputs: Text | OneOrTwo | Annotated[list[OneOrTwo], Field(min_length=1)]
+    inputs: Text | OneOrTwo | Annotated[Listed[OneOrTwo], Field(min_length=1)]
     raw_scores: bool = Field(False, description="What the model gives, before it becomes probabilities.")
     truncate: Truncate = None
     truncation_direction: Literal["Right", "right"] = "Right"
@@ -159,7 +180,7 @@ class RerankRequest(Shared):
     """A query, and texts to rank by it."""
 
     query: Text
-    texts: list[Text] = Field(min_length=1)
+    texts: Listed[Text] = Field(min_length=1)
     raw_scores: bool = False
     return_text: bool = False
     truncate: Truncate = None
@@ -177,7 +198,7 @@ class Rank(BaseModel):
 class TokenizeRequest(Shared):
     """Texts to take apart."""
 
-    inputs: Text | list[Text]
+    inputs: Text | Listed[Text]
     add_special_tokens: bool = True
     prompt_name: None = None
 
@@ -195,14 +216,14 @@ class TokenInfo(BaseModel):
 class DecodeRequest(Shared):
     """Ids to put together."""
 
-    ids: Ids | Annotated[list[Ids], Field(min_length=1)]
+    ids: Ids | Annotated[Listed[Ids], Field(min_length=1)]
     skip_special_tokens: bool = True
 
 
 class FillRequest(Own):
     """Texts with [MASK] where words are missing."""
 
-    inputs: Text | list[Text]
+    inputs: Text | Listed[Text]
     top: int = Field(5, ge=1, le=MOST_SHOWN, description="Candidates for each blank.")
 
 
@@ -237,7 +258,7 @@ class GeneratedText(BaseModel):
 class TagRequest(Own):
     """Texts to tag, or lists of words; however long."""
 
-    inputs: Text | list[Text] | list[Annotated[list[Text], Field(min_length=1)]]
+    inputs: Text | Listed[Text] | Listed[Annotated[Listed[Text], Field(min_length=1)]]
 
 
 class Span(BaseModel):
@@ -259,7 +280,7 @@ class TaggedText(BaseModel):
     entities: list[Span]
 
 
-class AskedQuestion(BaseModel):
+class AskedQuestion(Bounded):
     """A question, and the text that may answer it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -270,7 +291,7 @@ class AskedQuestion(BaseModel):
 class AnswerRequest(Own):
     """A question or several, each with its context, however long."""
 
-    inputs: AskedQuestion | list[AskedQuestion]
+    inputs: AskedQuestion | Listed[AskedQuestion]
     n_best: int = Field(1, ge=1, le=MOST_SHOWN)
     longest: int = Field(30, ge=1, le=512, description="Tokens of an answer.")
     may_be_empty: bool | None = Field(None, description="Whether no answer is one; by default as it was trained.")
@@ -288,7 +309,7 @@ class FoundAnswer(BaseModel):
 class TranslateRequest(Own):
     """Texts to translate."""
 
-    inputs: Text | list[Text]
+    inputs: Text | Listed[Text]
     prefix: Text = Field("", description="How every translation must begin.")
     alignments: bool = Field(False, description="Which pieces of the text each piece looked at.")
     truncate: Truncate = None
@@ -338,15 +359,15 @@ class Translations(BaseModel):
 class SeeRequest(Own):
     """Images, as base64 of their files."""
 
-    inputs: Text | list[Text]
+    inputs: Text | Listed[Text]
     top: int = Field(5, ge=1, le=MOST_SHOWN, description="Classes to give.")
 
 
-class PipelineRequest(BaseModel):
+class PipelineRequest(Bounded):
     """What `huggingface_hub`'s client sends, whatever the task."""
 
     model_config = ConfigDict(extra="ignore")
-    inputs: str | list[str] | list[list[str]] | dict[str, Any]
+    inputs: str | Listed[str] | Listed[Listed[str]] | dict[str, Any]
     parameters: dict[str, Any] | None = None
 
 

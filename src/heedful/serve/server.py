@@ -1,7 +1,7 @@
 """The server as a process: a socket, models that are loaded while it already listens, and an orderly end.
 
-SIGTERM, or Ctrl+C, ends it when what is under way is done; meanwhile nothing new is taken. A second one ends it at
-once.
+SIGTERM, or Ctrl+C, ends it when what is under way is done; meanwhile nothing new is taken, and models that are still
+being loaded are not waited for. A second one ends it at once.
 """
 
 import asyncio
@@ -9,8 +9,10 @@ import contextlib
 import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +34,6 @@ from heedful.serve.protocol import PatientProtocol
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
-EXPLORING = 4
-"""Threads for what the explorer computes, so that it leaves the models some of the cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,8 @@ class Settings:
     """Word vectors that the explorer shows beside a model's."""
     cors: Sequence[str] = ()
     runs: Sequence[Path] = ()
+    host: str = "127.0.0.1"
+    """What the address to listen on was called."""
 
 
 class Server(uvicorn.Server):
@@ -67,16 +69,17 @@ class Serving:
         self.settings = settings
         self.listening = listening
         self.desk = Desk(Models(), settings.limits, settings.keys, Meters(), settings.log)
-        self.server = Server(
-            _config(build(self.desk, cors=settings.cors, runs=settings.runs, vectors=settings.vectors), settings.log)
-        )
+        if is_loopback(listening) and not settings.keys:
+            self.desk.hosts = names(settings.host, listening)
+        app = build(self.desk, cors=settings.cors, runs=settings.runs, vectors=settings.vectors)
+        self.server = Server(_config(app, settings.log))
         self._draining: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def run(self, begun: Callable[[], None], ready: Callable[[], None]) -> None:
         """Serve until told to stop. `begun` is called when it listens, `ready` when the models are warm."""
-        _few_threads()
         serving = asyncio.create_task(self.server.serve([self.listening]))
-        loading = asyncio.create_task(self._load())
+        loading = self._loading = asyncio.create_task(self._load())
         try:
             begun()
             await asyncio.wait((serving, loading), return_when=asyncio.FIRST_COMPLETED)
@@ -94,6 +97,16 @@ class Serving:
         finally:
             for loaded in self.desk.models:
                 loaded.lane.close()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the end has begun."""
+        return self._draining is not None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether threads still compute what nobody waits for: models that were to be loaded, or answers."""
+        return self.desk.active > 0 or self._loading is None or self._loading.cancelled() or not self._loading.done()
 
     def stop(self) -> None:
         """Begin the end, from within the loop: nothing new is taken. The second time, it ends at once."""
@@ -128,12 +141,28 @@ def serve(settings: Settings, listening: socket.socket, begun: Callable[[], None
 
     async def run() -> None:
         serving, loop = Serving(settings, listening), asyncio.get_running_loop()
+
+        def told() -> None:
+            if serving.stopping:
+                leave(1)
+            serving.stop()
+
         for number in SIGNALS:
-            loop.add_signal_handler(number, serving.stop)
+            loop.add_signal_handler(number, told)
         await serving.run(begun, ready)
+        if serving.at_work:
+            leave(0)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+def leave(code: int) -> None:
+    """End the process at once: threads that compute can't be told to stop, and would be waited for."""
+    for file in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            file.flush()
+    os._exit(code)
 
 
 def _config(app: FastAPI, log: Log) -> uvicorn.Config:
@@ -155,13 +184,6 @@ def _config(app: FastAPI, log: Log) -> uvicorn.Config:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=5,
     )
-
-
-def _few_threads() -> None:
-    """Bound what runs beside the models."""
-    import anyio.to_thread
-
-    anyio.to_thread.current_default_thread_limiter().total_tokens = EXPLORING
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -193,6 +215,14 @@ def address(listening: socket.socket) -> str:
     """Where a browser finds it."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def names(host: str, listening: socket.socket) -> frozenset[str]:
+    """What a server that only this machine can reach may be called."""
+    bound = (host, listening.getsockname()[0].partition("%")[0])
+    return frozenset(
+        {"localhost", "127.0.0.1", "[::1]", *(f"[{one}]" if ":" in one else one.lower() for one in bound)}
+    )
 
 
 def is_loopback(listening: socket.socket) -> bool:

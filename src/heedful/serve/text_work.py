@@ -12,6 +12,7 @@ import numpy as np
 from heedful.data.inputs import Input, TextInput, text_inputs
 from heedful.predict.engine import Pool
 from heedful.predict.predictor import METHODS, Predictor
+from heedful.serve.batching import Wanted
 from heedful.serve.refusals import Refusal
 
 
@@ -78,7 +79,7 @@ class VectorWork(TextWork):
         """All texts that are pooled alike."""
         return "vectors", self.pool
 
-    def answer(self, prepared: Sequence[Input]) -> list[Found]:
+    def answer(self, prepared: Sequence[Input], wanted: Wanted) -> list[Found]:  # noqa: ARG002 (it is one batch)
         """(D,) each."""
         vectors = self.predictor.engine.vectors(prepared, self.pool)
         return [Found(vector, len(one.ids)) for vector, one in zip(vectors, prepared, strict=True)]
@@ -93,7 +94,7 @@ class StateWork(TextWork):
         """All texts."""
         return "states"
 
-    def answer(self, prepared: Sequence[Input]) -> list[Found]:
+    def answer(self, prepared: Sequence[Input], wanted: Wanted) -> list[Found]:  # noqa: ARG002 (it is one batch)
         """(T, D) each."""
         states = self.predictor.engine.states(prepared)
         return [Found(each, len(one.ids)) for each, one in zip(states, prepared, strict=True)]
@@ -120,7 +121,7 @@ class ScoreWork(TextWork):
             for example, one in zip(examples, super().prepare(examples), strict=True)
         ]
 
-    def answer(self, prepared: Sequence[Input]) -> list[dict[str, float]]:
+    def answer(self, prepared: Sequence[Input], wanted: Wanted) -> list[dict[str, float]]:  # noqa: ARG002 (it is one batch)
         """Every label with its probability; for numbers, and raw, what the model gives."""
         head = self.predictor.head
         assert head is not None

@@ -8,6 +8,7 @@ from heedful.data.flaws import Flaw
 from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.predict.translator import Asked, Translation, TranslationReader, Translator
+from heedful.serve.batching import Wanted
 from heedful.serve.refusals import Refusal
 from heedful.serve.text_work import too_long
 
@@ -18,11 +19,13 @@ class Source(NamedTuple):
     text: str
     prefix: str = ""
     truncate: bool = False
+    width: int = 1
+    """Hypotheses that are followed."""
 
     @property
     def weight(self) -> int:
-        """Its characters."""
-        return len(self.text)
+        """Its characters, for each hypothesis."""
+        return len(self.text) * self.width
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +66,6 @@ class TranslateWork:
         """Of the source, for each hypothesis that is followed."""
         return (len(prepared.sentence.ids) + 1) * self.options.width
 
-    def answer(self, prepared: Sequence[Asked]) -> list[list[Translation]]:
+    def answer(self, prepared: Sequence[Asked], wanted: Wanted) -> list[list[Translation]]:  # noqa: ARG002 (it is one batch)
         """The best translations of each."""
         return self._reader("", False).answer(prepared)

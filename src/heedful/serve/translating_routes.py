@@ -30,7 +30,7 @@ async def translate(asked: TranslateRequest, request: Request) -> Response:
     except UserError as error:
         raise refused(error) from None
     cut = wants_cut(asked.truncate, desk)
-    examples = [Source(text, asked.prefix, cut) for text in several(asked.inputs, desk)]
+    examples = [Source(text, asked.prefix, cut, options.width) for text in several(asked.inputs, desk)]
     found = await ask(request, loaded, TranslateWork(translator, options, asked.alignments), examples)
     shown = [{"translations": [as_table(one) for one in best]} for best in found]
     return as_json(shown[0] if isinstance(asked.inputs, str) else shown)

@@ -34,9 +34,11 @@ async def fill(asked: FillRequest, request: Request) -> Response:
 @router.post("/generate", response_model=GeneratedText, response_model_exclude_none=True)
 async def generate(asked: GenerateRequest, request: Request) -> Response:
     """Text written by filling blanks and emptying them again."""
-    loaded = desk_of(request).models.pick("fill", asked.model)
+    desk = desk_of(request)
+    loaded = desk.models.pick("fill", asked.model)
     options = asked.model_dump(include={"tokens", "order", "steps", "temperature", "top_k", "seed"})
-    found = (await ask(request, loaded, WriteWork(loaded.predictor), [Writing(asked.inputs, options)]))[0]
+    work = WriteWork(loaded.predictor, desk.limits.max_read)
+    found = (await ask(request, loaded, work, [Writing(asked.inputs, options)]))[0]
     shown: dict[str, Any] = {"text": found.text, "probability": found.probability}
     return as_json({**shown, "steps": found.steps} if asked.watch else shown)
 
@@ -48,7 +50,9 @@ async def tag(asked: TagRequest, request: Request) -> Response:
     loaded = desk.models.pick("tag", asked.model)
     inputs: Any = asked.inputs
     examples = [Words(one if isinstance(one, str) else tuple(one)) for one in several(inputs, desk)]
-    found = await ask(request, loaded, TagWork(loaded.predictor, loaded.predictor.reader("tag")), examples)
+    found = await ask(
+        request, loaded, TagWork(loaded.predictor, loaded.predictor.reader("tag"), desk.limits.max_read), examples
+    )
     shown = [{**one._asdict(), "entities": [span._asdict() for span in one.entities]} for one in found]
     return as_json(shown[0] if isinstance(inputs, str) else shown)
 
@@ -62,6 +66,6 @@ async def answer(asked: AnswerRequest, request: Request) -> Response:
         "answer", n_best=asked.n_best, longest=asked.longest, may_be_empty=asked.may_be_empty
     )
     questions = [Question(one.question, one.context) for one in several(asked.inputs, desk)]
-    found = await ask(request, loaded, AnswerWork(reader), questions)
+    found = await ask(request, loaded, AnswerWork(reader, desk.limits.max_read), questions)
     shown = [[one._asdict() for one in best] for best in found]
     return as_json(shown if isinstance(asked.inputs, list) else shown[0])

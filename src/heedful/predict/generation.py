@@ -83,8 +83,8 @@ def generate(
     A step of mask-predict fills what is empty; there are 10, or as many as blanks if these are fewer. A step of
     Gibbs sampling goes once round all blanks; there are 10. Tokens are drawn from the `top_k` best, or from all; at
     a higher temperature the rare ones come more often, and at 0 the best is taken. It is 0 for mask-predict and 1
-    for Gibbs sampling unless given. `watch` is told of every step; what it raises ends the writing. The model is put at
-    rest (no dropout).
+    for Gibbs sampling unless given. `watch` is told of every step; what it raises ends the writing. The model is put
+    at rest (no dropout).
     """
     _check(tokens, order, steps, temperature, top_k, seed)
     model.eval()

@@ -164,7 +164,7 @@ def test_an_interruption_leaves_nothing_behind(file, trained, tmp_path, corpus, 
     assert text(make(file, trained, tmp_path / "cache").train)
 
 
-@pytest.mark.parametrize("writer", [2**22 + 7, os.getpid()])  # no process has so high a number
+@pytest.mark.parametrize("writer", [2**22 + 7, os.getpid()], ids=["dead", "alive"])  # no process has so high a number
 def test_what_a_killed_run_left_is_no_shards_and_in_nobodys_way(file, made, trained, tmp_path, writer):
     left = made.folder.with_name(f".{made.key}.{writer}@{platform.node()}.tmp")
     made.folder.rename(left)

@@ -280,9 +280,12 @@ def test_a_folder_in_use_is_refused_and_left_alone(home: Path, tmp_path: Path):
 
 
 def test_what_is_no_run_can_not_be_resumed(home: Path, tmp_path: Path):
-    with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml"):
+    with pytest.raises(UserError, match=r"nothing holds no run to resume: there is no such folder; name the --out"):
         go(home, tmp_path / "nothing", resume=True)
     assert not (tmp_path / "nothing").exists()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UserError, match=r"holds no run to resume: it has no heedful\.toml"):
+        go(home, tmp_path / "other", resume=True)
     with pytest.raises(UserError, match=r"the run in .* is complete; to go on training its model, use --from"):
         go(home, home / "first", resume=True)
 

@@ -266,14 +266,14 @@ def test_evaluations_are_evenly_spread():
 
 def test_an_evaluation_that_has_seen_enough_ends_the_run():
     """Nothing is saved then: whoever says so keeps what is best himself."""
-    model = line()
+    model, handler = line(), signal.getsignal(signal.SIGINT)
     run = Run(model, [points((1, 2))], replace(PLAN, steps=10, evaluations=5, checkpoint_steps=3), enough=6)
     end = run.train()
     assert (end.step, end.position) == (6, Position(0, 6))
     assert run.evaluations == [2, 4, 6]
     assert [step for step, _ in run.reports] == [1, 2, 3, 4, 5, 6]
     assert [now.step for now in run.saved] == [3]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_an_evaluation_that_has_not_lets_it_go_on_in_training():

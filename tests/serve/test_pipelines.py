@@ -23,6 +23,8 @@ import pytest
         ("/models/translator", {"inputs": [["two"]]}, "list of texts"),
         ("/models/colours", {"inputs": [["two"]]}, "list of texts"),
         ("/models/embedder", {"inputs": "the", "parameters": 5}, "parameters"),
+        ("/models/filler", {"inputs": "the [MASK]", "parameters": {"targets": ["a"]}}, "choose from top_k"),
+        ("/models/translator", {"inputs": "two", "parameters": {"num_beams": 3}}, "truncation"),
         ("/models/embedder", {"inputs": 5}, "inputs"),
     ],
 )

@@ -51,6 +51,14 @@ def test_a_long_text_is_refused_unless_it_may_be_cut(served):
     openai = served.post("/v1/embeddings", {"input": long, "model": "embedder"})
     assert openai.status_code == 413
     assert "49 tokens" in openai.json()["error"]["message"]
+    for path, body in (("/v1/embeddings", {"input": long}), ("/models/embedder", {"inputs": long})):
+        assert served.post(path, {**body, "truncate": True}).status_code == 200
+
+
+def test_json_that_does_not_say_so(served):
+    answer = served.post("/embed", content=b'{"inputs": "the"}', headers={"content-type": "text/plain"})
+    assert answer.status_code == 422
+    assert "Content-Type: application/json" in answer.json()["error"]
 
 
 def test_embed_all_has_a_state_for_every_token(served):

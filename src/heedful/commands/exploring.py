@@ -55,6 +55,10 @@ def explore(
     if export is not None:
         if text is None and image is None:
             raise UserError("--export writes a page about a text or an image; say which: --text TEXT or --image FILE")
+        if runs:
+            raise UserError("--runs are for the view of training, which --export has no answers for; leave one out")
+        if not export.parent.is_dir():
+            raise UserError(f"{export.parent} is no folder; make it, or choose another --export")
         if vectors is not None:
             raise UserError("--vectors are for the view of meaning, which --export has no answers for; leave one out")
         _export(model, about, export, device, precision)

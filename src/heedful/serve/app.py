@@ -100,8 +100,10 @@ def _document(app: FastAPI, desk: Desk) -> dict[str, Any]:
     return found
 
 
-async def _invalid(_: Request, error: Exception) -> Any:
+async def _invalid(request: Request, error: Exception) -> Any:
     assert isinstance(error, RequestValidationError)
+    if request.method == "POST" and "json" not in request.headers.get("content-type", "application/json"):
+        raise Refusal(422, "the body must be JSON, and say so: Content-Type: application/json") from None
     raise told(error.errors()) from None
 
 

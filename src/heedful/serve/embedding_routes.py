@@ -85,7 +85,7 @@ async def openai_embeddings(asked: OpenAIEmbedRequest, request: Request) -> Resp
     """A vector for each text, as OpenAI's clients read it."""
     desk = desk_of(request)
     loaded = desk.models.pick("embed", asked.model)
-    examples = texts_of(asked.input, None, loaded, desk)
+    examples = texts_of(asked.input, asked.truncate, loaded, desk)
     found: list[Found] = await ask(request, loaded, vector_work(loaded.predictor), examples)
     tokens = sum(one.tokens for one in found)
     call_of(request).fields["tokens"] = tokens

@@ -147,7 +147,9 @@ def ranks(head: Any) -> bool:
 def wanted(models: Sequence[str]) -> list[Wanted]:
     """The models that a command names, as FOLDER or NAME=FOLDER; a folder's own name is its model's."""
     if not models:
-        raise UserError("there is no model to serve; name at least one folder")
+        raise UserError(
+            "no model is named; give at least one folder, before options that take several values (--runs, --cors)"
+        )
     found: dict[str, Wanted] = {}
     for one in models:
         name, equals, folder = one.partition("=")

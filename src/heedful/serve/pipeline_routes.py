@@ -36,6 +36,16 @@ TASKS = {
     "translation": "translate",
     "image-classification": "see",
 }
+PARAMETERS = {
+    "embed": ("normalize", "truncate"),
+    "predict": ("top_k",),
+    "tag": ("aggregation_strategy", "ignore_labels"),
+    "answer": ("handle_impossible_answer", "top_k"),
+    "fill": ("top_k",),
+    "translate": ("truncation",),
+    "see": ("top_k",),
+}
+"""What may stand beside the inputs of each."""
 ORDER = ("see", "translate", "answer", "tag", "predict", "fill", "embed")
 """What a model is taken to be for, where neither the path nor the inputs say."""
 
@@ -67,7 +77,18 @@ async def _answered(request: Request, name: str | None, task: str | None) -> Res
         raise told(error.errors()) from None
     ability = _meant(desk.models.named(name), asked, task)
     loaded = desk.models.pick(ability, name)
-    return as_json(await ABILITIES[ability](request, loaded, asked, asked.parameters or {}))
+    return as_json(await ABILITIES[ability](request, loaded, asked, _said(asked, ability)))
+
+
+def _said(asked: PipelineRequest, ability: str) -> dict[str, Any]:
+    """What is asked for beside the inputs; what we don't know is refused, for leaving it out gives another answer."""
+    beside = {"truncate": asked.truncate, "normalize": asked.normalize} if ability == "embed" else {}
+    given = {name: value for name, value in {**beside, **(asked.parameters or {})}.items() if value is not None}
+    unknown = next((name for name in given if name not in PARAMETERS[ability]), None)
+    if unknown is not None:
+        known = ", ".join(PARAMETERS[ability])
+        raise Refusal(422, f"parameters: {unknown!r:.60} is not taken here; choose from {known}")
+    return given
 
 
 def _meant(loaded: Loaded, asked: PipelineRequest, task: str | None) -> str:

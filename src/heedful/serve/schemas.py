@@ -114,6 +114,7 @@ class OpenAIEmbedRequest(Shared):
     input: Text | Listed[Text] | Ids | Listed[Ids]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1)
+    truncate: Truncate = None
     user: str | None = None
 
 
@@ -369,6 +370,8 @@ class PipelineRequest(Bounded):
     model_config = ConfigDict(extra="ignore")
     inputs: str | Listed[str] | Listed[Listed[str]] | dict[str, Any]
     parameters: dict[str, Any] | None = None
+    truncate: Truncate = None
+    normalize: bool | None = None
 
 
 class OpenAIError(BaseModel):

@@ -12,10 +12,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from heedful.commands import exploring
 from heedful.commands.exploring import link
 from heedful.explore.about import About
+from heedful.formats.vit import save_vit
+from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.serve.logs import Log
 from tests.e2e.conftest import Shell
 
@@ -58,6 +61,17 @@ def test_a_page_is_written_without_a_server(shell: Shell, words: Path, tmp_path:
 )
 def test_mistakes_are_one_line(shell: Shell, words: Path, arguments: list[str], said: str):
     assert shell.fails("explore", words, *arguments) == said
+
+
+def test_what_no_model_can_look_at_is_not_left_out_silently(shell: Shell, words: Path, tmp_path: Path):
+    vit, picture = tmp_path / "vit", tmp_path / "a.png"
+    config = ViTConfig(image_size=6, patch_size=3, layers=1, dim=14, heads=2, ffn_dim=17)
+    save_vit(ViTClassifier(config, ("red", "green")), vit)
+    Image.new("RGB", (8, 8)).save(picture)
+    said = shell.fails("explore", words, "--text", "a", "--image", picture, "--export", "page.html")
+    assert said == "no model that was named looks at images; leave --image out, or name a ViT"
+    said = shell.fails("explore", vit, "--text", "a", "--export", "page.html")
+    assert said == "no model that was named reads text; leave --text out, and give --image FILE"
 
 
 def test_a_folder_that_is_not_there(shell: Shell):

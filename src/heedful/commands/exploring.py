@@ -11,7 +11,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional
 from heedful.commands.output import say, warn
-from heedful.commands.serving import require
+from heedful.commands.serving import require, share_cores
 from heedful.errors import UserError
 from heedful.explore.about import About
 
@@ -64,6 +64,7 @@ def explore(
         _export(model, about, export, device, precision)
         return
     require()
+    share_cores()
     from heedful.explore.training import run_folder
     from heedful.formats.word2vec import load
     from heedful.serve.keys import read_keys
@@ -117,9 +118,15 @@ def _export(model: tuple[str, ...], about: About, path: Path, device: str, preci
     from heedful.explore.explorer import Explorer, Opened
     from heedful.explore.export import export
     from heedful.predict import load
+    from heedful.predict.images import ImagePredictor
     from heedful.serve.models import wanted
 
     opened = Opened({one.name: load(one.folder, device, precision=precision) for one in wanted(model)})
+    sees = [isinstance(opened.get(name), ImagePredictor) for name in opened.names()]
+    if about.image is not None and not any(sees):
+        raise UserError("no model that was named looks at images; leave --image out, or name a ViT")
+    if about.text is not None and all(sees):
+        raise UserError("no model that was named reads text; leave --text out, and give --image FILE")
     done, left = export(Explorer(opened), path, about)
     if left is not None:
         warn(left)

@@ -12,19 +12,23 @@ MOST_KEYS = 100
 """Of a question: each that is unknown would be a mistake of its own."""
 
 
-class Question(BaseModel):
-    """To one model."""
-
-    model_config = ConfigDict(extra="forbid")
-    model: str = Field(description="The name of a loaded model.")
+class Bounded(BaseModel):
+    """Something with so many keys at most."""
 
     @model_validator(mode="before")
     @classmethod
     def _few_keys(cls, given: Any) -> Any:
         """The same, unless each of its keys would have to be told."""
         if isinstance(given, dict) and len(given) > MOST_KEYS:
-            raise ValueError(f"{len(given):,} keys are more than the {MOST_KEYS} that a question may have")
+            raise ValueError(f"{len(given):,} keys are more than the {MOST_KEYS} that an object may have")
         return given
+
+
+class Question(Bounded):
+    """To one model."""
+
+    model_config = ConfigDict(extra="forbid")
+    model: str = Field(description="The name of a loaded model.")
 
 
 class Text(Question):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.errors import UserError
+from heedful.formats.documents import require_folder
 from heedful.serve.refusals import Refusal
 
 SAYS = {
@@ -156,8 +157,9 @@ def wanted(models: Sequence[str]) -> list[Wanted]:
         if not equals or Path(one).is_dir():
             name, folder = "", one
         path = Path(folder).expanduser()
-        if not folder or not path.is_dir():
-            raise UserError(f"{folder or one} is not a model folder: there is no such folder")
+        if not folder:
+            raise UserError(f"{one!r} names no folder; write NAME=FOLDER")
+        require_folder(path)
         name = name or path.resolve().name
         if not NAME.fullmatch(name):
             raise UserError(

@@ -5,14 +5,14 @@ Routes that others have too pass over fields that they don't know, as those do; 
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt
+
+from heedful.explore.requests import Bounded
 
 T = TypeVar("T")
 
 MOST_ITEMS = 100_000
 """Of any list: what is checked before it is refused is bounded."""
-MOST_KEYS = 100
-"""Of any object: each that is unknown would be a mistake of its own."""
 
 
 def _whole(text: str) -> str:
@@ -38,18 +38,6 @@ MOST_BEAMS = 32
 MOST_STEPS = 50
 MOST_WRITTEN = 256
 MOST_SHOWN = 100
-
-
-class Bounded(BaseModel):
-    """Something with so many keys at most."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_keys(cls, given: Any) -> Any:
-        """The same, unless each of its keys would have to be told."""
-        if isinstance(given, dict) and len(given) > MOST_KEYS:
-            raise ValueError(f"{len(given):,} keys are more than the {MOST_KEYS} that an object may have")
-        return given
 
 
 class Shared(Bounded):

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,6 +26,18 @@ def test_a_cpu_has_no_use_for_them():
     x = torch.zeros(3, 5, dtype=torch.bfloat16)
     assert not kernels.half(x)
     assert not kernels.short(x, 7, 64)
+
+
+def test_what_lies_outside_is_never_left_to_chance():
+    """A masked load without `other` gives whatever a register held, and a NaN times zero is a NaN."""
+    found = [
+        (path.name, line)
+        for path in Path(kernels.__file__).parent.glob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        for call in line.split("tl.load(")[1:]
+        if "mask=" in call and "other=" not in call
+    ]
+    assert found == []
 
 
 def test_a_norm_leaves_the_type_alone_and_is_computed_in_single_precision():

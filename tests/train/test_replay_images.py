@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.train import replay_images
@@ -47,11 +48,13 @@ VARIATIONS = {
 }
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["as written", "compiled"])
 @pytest.mark.parametrize("name", VARIATIONS)
-def test_steps_are_those_of_the_model_itself(device: torch.device, name: str):
+def test_steps_are_those_of_the_model_itself(device: torch.device, name: str, compiled: bool):
     plain = model_on(device, **VARIATIONS[name])
     recorded = copy.deepcopy(plain)
-    replay = ImageReplay(recorded, BATCH, torch.float32)
+    backend = "eager" if device.type == "cpu" else "inductor"
+    replay = ImageReplay(recorded, BATCH, torch.float32, compiled=compiled, backend=backend)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (plain, recorded)]
     for seed in range(4):
         pixels = pixels_on(device, seed=seed)
@@ -78,8 +81,37 @@ def test_what_is_no_full_batch_or_a_large_one_is_not_recorded(device: torch.devi
     assert replay.recorded is not None
 
 
+def test_layers_that_are_skipped_more_or_less_often_are_compiled_once():
+    model = model_on(torch.device("cpu"), layers=4, stochastic_depth=0.4)
+    torch.compiler.reset()
+    counter = CompileCounter()
+    run = torch.compile(replay_images._layer, fullgraph=True, dynamic=False, backend=counter)
+    for layer in model.vit.layers:
+        run(layer, torch.randn(3, 10, 32, requires_grad=True))
+    assert counter.frame_count == 1
+
+
 @needs_gpu
-def test_depth_and_dropout_follow_the_seed_whether_recorded_now_or_before():
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_half_precision_compiled_is_near_what_it_is_as_written(name: str):
+    device = torch.device("cuda")
+    model = model_on(device, **VARIATIONS[name])
+    pixels = pixels_on(device)
+    expected = model(pixels)
+    expected.square().mean().backward()
+    gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    model.zero_grad()
+    found = ImageReplay(model, BATCH, torch.bfloat16, compiled=True)(pixels)
+    torch.testing.assert_close(found, expected, atol=0.05, rtol=0.05)
+    found.square().mean().backward()
+    near = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    assert torch.nn.functional.cosine_similarity(near, gradients, 0) > 0.99
+    assert 0.95 < near.norm() / gradients.norm() < 1.05
+
+
+@needs_gpu
+@pytest.mark.parametrize("compiled", [False, True])
+def test_depth_and_dropout_follow_the_seed_whether_recorded_now_or_before(compiled: bool):
     model = model_on(torch.device("cuda"), dropout=0.2, stochastic_depth=0.4)
     pixels = pixels_on(torch.device("cuda"))
 
@@ -87,7 +119,7 @@ def test_depth_and_dropout_follow_the_seed_whether_recorded_now_or_before():
         torch.manual_seed(seed)
         return replay(pixels).detach().clone()
 
-    fresh, used = (ImageReplay(model, BATCH, torch.bfloat16) for _ in range(2))
+    fresh, used = (ImageReplay(model, BATCH, torch.bfloat16, compiled=compiled) for _ in range(2))
     other = draw(used, 1)
     assert torch.equal(draw(fresh, 7), draw(used, 7))
     assert not torch.equal(draw(used, 7), other)

@@ -18,10 +18,10 @@ from heedful.explore.sites import array
 from heedful.nn.layers import EncoderLayer
 from heedful.nn.layout import Padded
 from heedful.nn.pixels import normalised
+from heedful.nn.transfer import on_device
 from heedful.predict.image_engine import TorchImageEngine
 from heedful.predict.images import ImageExample, ImagePredictor
 from heedful.predict.looking import on_patches, rollout
-from heedful.tasks.scoring import on_device
 
 CLASSES = 10
 """The most probable ones, at most."""

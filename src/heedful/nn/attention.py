@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from heedful.errors import UserError
 from heedful.nn import kernels
-from heedful.nn.layout import Layout, Packed
+from heedful.nn.layout import Layout, Packed, Padded
 from heedful.nn.positions import Rotation, rotate
 
 
@@ -120,7 +120,13 @@ class MultiHeadAttention(nn.Module):
         With a rotation, queries and keys say where they stand.
         """
         if isinstance(layout, Packed) and not explain and kernels.short(x, layout.longest, self.width):
-            return self.output(self._mix_short(x, layout, rotation).flatten(-2)), None
+            return self.output(self._mix_short(x, layout.offsets, layout.longest, rotation).flatten(-2)), None
+        whole = isinstance(layout, Padded) and layout.mask is None and rotation is None
+        if whole and not explain and kernels.short(x, x.shape[1], self.width):  # nothing is padded: it is packed too
+            batch, length, _ = x.shape
+            offsets = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x.device)
+            mixed = self._mix_short(x.flatten(0, 1), offsets, length, None)
+            return self.output(mixed.flatten(-2)).view(x.shape), None
         query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
@@ -140,7 +146,7 @@ class MultiHeadAttention(nn.Module):
             ).transpose(1, 2)
         return self.output(mixed.flatten(-2)), weights
 
-    def _mix_short(self, x: Tensor, layout: Packed, rotation: Rotation | None) -> Tensor:
+    def _mix_short(self, x: Tensor, offsets: Tensor, longest: int, rotation: Rotation | None) -> Tensor:
         """Every token's mix of its short sequence, on a GPU: (N, D) -> (N, H, K)."""
         from heedful.nn.short_attention import short_attention  # needs Triton
 
@@ -148,7 +154,7 @@ class MultiHeadAttention(nn.Module):
         turns = [] if rotation is None else [part.squeeze(1) for part in rotation]  # (N, K / 2)
         dropout = self.dropout if self.training else 0.0
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if dropout else None
-        return short_attention(qkv, layout.offsets, layout.longest, dropout, seed, *turns)
+        return short_attention(qkv, offsets, longest, dropout, seed, *turns)
 
     def _together(self) -> tuple[Tensor, Tensor | None]:
         """Query, key and value as one matrix (3D, D), and their biases (3D,)."""

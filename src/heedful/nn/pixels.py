@@ -7,10 +7,11 @@ Shapes: B batch, H height, W width, C channels.
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from heedful.errors import UserError
+from heedful.nn.transfer import on_device
 
 RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """How pictures are made larger or smaller, in the order of Pillow's numbers for them."""
@@ -41,5 +42,5 @@ class Pixels:
 
 def normalised(picture: Tensor, pixels: Pixels) -> Tensor:
     """(byte / 255 - mean) / std, channels first: (B, H, W, C) uint8 -> (B, C, H, W)."""
-    mean, std = (torch.tensor(each).to(picture.device, non_blocking=True) for each in (pixels.mean, pixels.std))
+    mean, std = on_device(np.array([pixels.mean, pixels.std], np.float32), picture.device)
     return ((picture.float() / 255 - mean) / std).permute(0, 3, 1, 2)

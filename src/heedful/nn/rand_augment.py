@@ -14,6 +14,7 @@ from torch import Tensor
 
 from heedful.nn import image_colours as colours
 from heedful.nn import image_geometry as geometry
+from heedful.nn.transfer import on_device
 
 FARTHEST = 150 / 331
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -50,7 +51,7 @@ def apply(pixels: Tensor, chosen: np.ndarray, strength: Tensor, fill: Tensor) ->
     """
     order = np.argsort(chosen, kind="stable")
     counts = np.bincount(chosen, minlength=len(OPERATIONS)).tolist()
-    there = torch.from_numpy(np.stack([order, np.argsort(order)])).to(pixels.device, non_blocking=True)
+    there = on_device(np.stack([order, np.argsort(order)]), pixels.device)
     groups, strengths = pixels[there[0]].split(counts), strength[there[0]].split(counts)
     done = [
         operation(group, by, fill)

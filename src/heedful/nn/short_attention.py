@@ -73,7 +73,8 @@ def _forward(qkv, offsets, cos, sin, seed, out, scale, dropout, heads: tl.conste
         half: tl.constexpr = size // 2
         few = tl.arange(0, half)[None, :]
         angle = (start + rows).to(tl.int64)[:, None] * half + few
-        by, aside = tl.load(cos + angle, mask=inside[:, None]), tl.load(sin + angle, mask=inside[:, None])
+        by = tl.load(cos + angle, mask=inside[:, None], other=0.0)
+        aside = tl.load(sin + angle, mask=inside[:, None], other=0.0)
         place = qkv + (3 * lines + head) * size + few
         left, right = _turned(place, by, aside, inside, half)
         key_left, key_right = _turned(place + heads * size, by, aside, inside, half)
@@ -120,7 +121,8 @@ def _backward(qkv, offsets, cos, sin, seed, gradient, out, scale, dropout, heads
         half: tl.constexpr = size // 2
         few = tl.arange(0, half)[None, :]
         angle = (start + rows).to(tl.int64)[:, None] * half + few
-        by, aside = tl.load(cos + angle, mask=inside[:, None]), tl.load(sin + angle, mask=inside[:, None])
+        by = tl.load(cos + angle, mask=inside[:, None], other=0.0)
+        aside = tl.load(sin + angle, mask=inside[:, None], other=0.0)
         halves = (3 * lines + head) * size + few
         left, right = _turned(qkv + halves, by, aside, inside, half)
         key_left, key_right = _turned(qkv + halves + heads * size, by, aside, inside, half)

@@ -3,7 +3,7 @@
 Shapes: B batch, T length, D width, L layers.
 """
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from heedful.errors import UserError
@@ -22,12 +22,16 @@ class StochasticDepth(nn.Module):
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
+        # A tensor, so that layers which differ in nothing else are compiled once; and a real one, since a model that
+        # is made without memory, to be read from a file, would not find it there.
+        self.register_buffer("left", torch.tensor(1.0 - rate, device="cpu"), persistent=False)
 
     def forward(self, branch: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D). Draws from torch's own generator, as dropout does; nothing when not training."""
-        if not self.training or not self.rate:
+        if not self.training:
             return branch
-        return branch * F.dropout(branch.new_ones(len(branch), 1, 1), self.rate)
+        drawn = torch.rand(len(branch), 1, 1, device=branch.device)
+        return branch * torch.where(drawn < self.left, 1 / self.left, 0.0).to(branch.dtype)
 
     def extra_repr(self) -> str:
         """The rate, where the module is printed."""

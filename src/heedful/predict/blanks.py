@@ -17,7 +17,8 @@ from heedful.data.inputs import Input
 from heedful.data.labelled import TextExample
 from heedful.data.tokenizer import MASK, Tokenizer
 from heedful.models.bert import BertForPretraining
-from heedful.tasks.scoring import layout, on_device
+from heedful.nn.transfer import on_device
+from heedful.tasks.scoring import layout
 
 BATCH_TOKENS = 8192
 

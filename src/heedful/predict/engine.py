@@ -25,8 +25,9 @@ from heedful.models.heads import BertForTask, Head
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.kernels import HALF
 from heedful.nn.layout import Packed
+from heedful.nn.transfer import on_device
 from heedful.predict.packed import twin_of
-from heedful.tasks.scoring import layout, on_device
+from heedful.tasks.scoring import layout
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}
 """The most tokens of a batch: few enough to stay in a CPU's cache, many enough to keep a GPU busy."""

@@ -23,10 +23,10 @@ from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.kernels import HALF
 from heedful.nn.pixels import Pixels, normalised
+from heedful.nn.transfer import on_device
 from heedful.predict.engine import BATCH_TOKENS, check_range
 from heedful.predict.onnx import open_session
 from heedful.predict.packed import twin_of
-from heedful.tasks.scoring import on_device
 
 ONNX_IMAGES = 16
 """Of a batch for onnxruntime."""

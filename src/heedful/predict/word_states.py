@@ -17,7 +17,8 @@ from heedful.data.inputs import Input
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.models.bert import Bert
-from heedful.tasks.scoring import layout, on_device
+from heedful.nn.transfer import on_device
+from heedful.tasks.scoring import layout
 
 
 class Read(NamedTuple):

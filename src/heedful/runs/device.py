@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from heedful.errors import UserError
+from heedful.nn import kernels
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -31,6 +32,11 @@ class Compute(NamedTuple):
     def autocast(self) -> torch.autocast:
         """Runs matrix products in the chosen type; does nothing for fp32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype is not torch.float32)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether layers can be compiled here: it needs a GPU with half precision, Triton and a C compiler."""
+        return self.dtype is torch.bfloat16 and kernels.HAVE_TRITON
 
     def holding(self, model: Model) -> Model:
         """The model, moved to the device."""

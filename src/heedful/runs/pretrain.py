@@ -21,7 +21,6 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, opens_elsewhere, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
-from heedful.nn import kernels
 from heedful.runs import corpus, samples
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute
@@ -299,7 +298,7 @@ def _unrecorded(recipe: Recipe, compute: Compute, ranks: World) -> AbstractConte
 
 
 def _compiles(compute: Compute, ranks: World) -> bool:
-    return compute.dtype is torch.bfloat16 and not ranks.sharded and kernels.HAVE_TRITON
+    return compute.compiles and not ranks.sharded
 
 
 def _train(

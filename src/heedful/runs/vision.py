@@ -3,11 +3,13 @@
 import json
 import shlex
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from heedful.data.batch import ImageBatch
 from heedful.data.image_sampler import ImageSampler
@@ -140,7 +142,10 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
 
     # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
     recorded = compute.device.type == "cuda" and ranks.ranks == 1
-    scores = ImageReplay(model, learning.batch, compute.dtype) if recorded else model
+    scores: Callable[[Tensor], Tensor] = model
+    if recorded:
+        compiled = recipe.run.compile and compute.compiles
+        scores = ImageReplay(model, learning.batch, compute.dtype, compiled=compiled)
 
     def terms(batch: ImageBatch) -> dict[str, Term]:
         with compute.autocast():

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from heedful.data.image_sampler import ImageSampler
 from heedful.metrics.classification import Report, one_of
 from heedful.models.vit import ViTClassifier
+from heedful.nn.transfer import on_device
 from heedful.runs.device import Compute
 from heedful.runs.samples import spread
 from heedful.runs.vision_material import VisionMaterial
 from heedful.runs.watching import Looked, States
-from heedful.tasks.scoring import on_device
 from heedful.tasks.vision import seen
 from heedful.train.log import Sample
 

@@ -20,7 +20,7 @@ from heedful.nn import image_geometry as geometry
 from heedful.nn import image_mixing as mixing
 from heedful.nn import rand_augment
 from heedful.nn.pixels import Pixels
-from heedful.tasks.scoring import on_device
+from heedful.nn.transfer import on_device
 
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
 """Of the rectangles of random erasing: share of the image, and height to width (Zhong et al. 2020, section 4.2)."""

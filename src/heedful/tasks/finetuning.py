@@ -5,9 +5,10 @@ from torch import Tensor
 
 from heedful.data.batch import LabelledBatch
 from heedful.models.heads import BertForTask
+from heedful.nn.transfer import on_device
 from heedful.tasks.answering import span_term
 from heedful.tasks.classification import class_term, labels_term, numbers_term
-from heedful.tasks.scoring import layout, on_device, score
+from heedful.tasks.scoring import layout, score
 from heedful.tasks.tagging import NOT_READ, tag_term
 from heedful.tasks.term import Term
 

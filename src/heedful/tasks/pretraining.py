@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.data.batch import PretrainingBatch
 from heedful.models.bert import BertForPretraining
 from heedful.nn.layout import Packed
-from heedful.tasks.scoring import on_device
+from heedful.nn.transfer import on_device
 from heedful.tasks.term import Term
 
 IGNORED = -100

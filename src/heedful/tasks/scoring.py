@@ -3,13 +3,13 @@
 Shapes: B sequences, N tokens, C outputs.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from heedful.data.batch import InputBatch
 from heedful.models.heads import BertForTask
 from heedful.nn.layout import Packed
+from heedful.nn.transfer import on_device
 
 
 def layout(inputs: InputBatch, device: torch.device) -> Packed:
@@ -20,9 +20,3 @@ def layout(inputs: InputBatch, device: torch.device) -> Packed:
 def score(model: BertForTask, inputs: InputBatch, packed: Packed, device: torch.device) -> Tensor:
     """Scores of each sequence (B, C), or of each token (N, C)."""
     return model(on_device(inputs.ids, device), on_device(inputs.segments, device), packed=packed)
-
-
-def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array where the model is. A GPU fetches it by itself: neither waits for the other."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -12,8 +12,8 @@ from torch import Tensor
 from heedful.data.augmentation import NONE, Augmentation
 from heedful.data.batch import ImageBatch
 from heedful.nn.pixels import Pixels, normalised
+from heedful.nn.transfer import on_device
 from heedful.tasks.augmentation import Mixture, changed, draws, erased, mixed
-from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
 
 NAME = "image"

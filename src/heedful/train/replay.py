@@ -7,7 +7,9 @@ launches did.
 Shapes: B sequences, T padded length, N tokens, C outputs.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 from heedful.data.batch import InputBatch
 from heedful.models.heads import BertForTask
 from heedful.nn.layout import Padded
+from heedful.nn.transfer import on_device
 
 MOST_TOKENS = 8192
 """Larger batches keep a GPU busy by themselves."""
@@ -62,13 +65,13 @@ class Replay:
         slots = rows * length + np.arange(len(inputs.ids)) - inputs.offsets[rows]  # (N,)
         table = np.zeros((3, sequences * length), np.int64)
         table[:, slots] = np.stack([inputs.ids, inputs.segments, np.ones_like(inputs.ids)])
-        ids, segments, mask = torch.from_numpy(table).to(self.device).view(3, sequences, length)
+        ids, segments, mask = on_device(table, self.device).view(3, sequences, length)
         mask = mask.bool()
         x = self.model.bert.embeddings(ids, segments, Padded(mask))
         scores = self._recording(length, x)(x, mask)
         if self.model.head.reads_sequence:
             return scores
-        return scores.flatten(0, 1).index_select(0, torch.from_numpy(slots).to(self.device))
+        return scores.flatten(0, 1).index_select(0, on_device(slots, self.device))
 
     def _recording(self, length: int, x: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         if length not in self.recorded:
@@ -87,6 +90,19 @@ def record(module: nn.Module, samples: tuple[Tensor, ...], pool: tuple[int, int]
     with torch.random.fork_rng([samples[0].device]), torch.autocast("cuda", enabled=False):
         torch.cuda.make_graphed_callables(module, samples, pool=pool)  # pyrefly: ignore (in place)
     return module
+
+
+def compiler(backend: str = "inductor") -> dict[str, Any]:
+    """How recorded steps are compiled: kernels are chosen by rule, not by a race that another may win tomorrow."""
+    return {"backend": backend, **({"options": {"deterministic": True}} if backend == "inductor" else {})}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The compiler warns of its own doings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def padded_length(longest: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import PairBatch
 from heedful.models.transformer import Transformer
-from heedful.tasks.scoring import on_device
+from heedful.nn.transfer import on_device
 from heedful.tasks.term import Term
 from heedful.tasks.translation import objective, twice
 from heedful.train.replay import record

@@ -8,7 +8,6 @@ so that compiling takes seconds and not minutes. See `train/replay.py`.
 Shapes: B sequences, N tokens, M masked tokens, D width.
 """
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -21,10 +20,10 @@ from torch import _dynamo as dynamo
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertForPretraining
 from heedful.nn.layout import Packed
+from heedful.nn.transfer import on_device
 from heedful.tasks.pretraining import IGNORED, judged
-from heedful.tasks.scoring import on_device
 from heedful.tasks.term import Term
-from heedful.train.replay import record
+from heedful.train.replay import compiler, quiet, record
 
 SHAPES = 64
 """The most that a layer is compiled for. The compiler's own limit, 8, is soon reached where batches are small and
@@ -118,10 +117,7 @@ class PretrainingReplay:
         self.model, self.tokens, self.length, self.dtype = model, tokens, length, dtype
         self.device = next(model.parameters()).device
         self.recording = recording
-        self.options: dict[str, Any] = {"backend": backend}
-        if backend == "inductor":
-            # Kernels are chosen by rule and not by a race that another may win tomorrow.
-            self.options["options"] = {"deterministic": True}
+        self.options = compiler(backend)
         dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, SHAPES)
         for part in (*model.bert.layers, *filter(None, [model.bert.final_norm])):
             part.compile(fullgraph=True, dynamic=False, **self.options)
@@ -142,7 +138,7 @@ class PretrainingReplay:
         ids = on_device(rounded.batch.ids, self.device)
         segments = on_device(rounded.batch.segments[: None if batch.unrelated is not None else 0], self.device)
         others = (segments, offsets, layout.slots, positions, labels, unrelated)
-        with nullcontext() if shape in self.recorded else _quiet():
+        with nullcontext() if shape in self.recorded else quiet():
             if shape not in self.recorded:  # before anything is embedded: its table may be a part of the recording
                 self.recorded[shape] = self._prepared(others)
             found = self.recorded[shape](self.model.bert.embeddings.tokens(ids), *others)
@@ -174,14 +170,6 @@ class PretrainingReplay:
             _padded(batch.labels, words, IGNORED),
             _padded(unrelated, sequences, IGNORED),
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The compiler warns of its own doings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @contextmanager

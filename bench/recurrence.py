@@ -105,6 +105,8 @@ class Bench:
         torch.manual_seed(0)
         self.side, self.compute, self.clock = SIDES[cell.side], compute, clock(compute)
         self.layer = self.side.build(cell.dim, cell.heads).to(*compute)
+        if isinstance(self.layer, nn.RNNBase):
+            self.layer.flatten_parameters()  # else a GPU would join its weights at every call
         self.x, self.gradient = torch.randn(
             2, cell.batch, cell.length, cell.dim, device=compute.device, dtype=compute.dtype
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional
 
 from heedful.arguments import optional
 from heedful.commands.output import say, warn
@@ -22,7 +22,7 @@ MOST_IMAGE = 500_000
 
 
 def explore(
-    model: Annotated[Positional[tuple[str, ...]], arg(metavar="MODEL…")],
+    model: Annotated[Positional[tuple[str, ...]], optional(metavar="MODEL…")],
     text: Annotated[str | None, optional(metavar="TEXT")] = None,
     pair: Annotated[str | None, optional(metavar="TEXT")] = None,
     image: Annotated[Path | None, optional(metavar="FILE")] = None,

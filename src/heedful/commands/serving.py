@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional
 
 from heedful.arguments import optional
 from heedful.commands.output import say, warn
@@ -24,7 +24,7 @@ NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "multipart", "prometheus_
 
 
 def serve(
-    model: Annotated[Positional[tuple[str, ...]], arg(metavar="MODEL…")],
+    model: Annotated[Positional[tuple[str, ...]], optional(metavar="MODEL…")],
     host: str = "127.0.0.1",
     port: int = 8080,
     key_file: Annotated[Path | None, optional(metavar="FILE")] = None,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from heedful.arguments import flag
 from heedful.errors import UserError
 
 HELD = 32
@@ -33,10 +34,10 @@ class Limits:
         for name in ("max_inputs", "max_payload", "max_requests", "max_queue", "max_read", "batch_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UserError(f"{name.replace('_', '-')} {value} must be at least 1")
+                raise UserError(f"{flag(name)} {value} must be at least 1")
         if not 0.1 <= self.max_seconds <= 86400:
-            raise UserError(f"max-seconds {self.max_seconds:g} must lie between 0.1 and 86400, which is a day")
+            raise UserError(f"--max-seconds {self.max_seconds:g} must lie between 0.1 and 86400, which is a day")
         if self.max_queue < self.max_inputs:
             raise UserError(
-                f"max-queue {self.max_queue} is less than the {self.max_inputs} inputs of one request (max-inputs)"
+                f"--max-queue {self.max_queue} is less than --max-inputs {self.max_inputs}, the inputs of one request"
             )

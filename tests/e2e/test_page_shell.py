@@ -57,6 +57,17 @@ def test_a_link_brings_everything_back(reader: Reader, view: str):
     assert reader.values() == {key: str(value) for key, value in VIEWS[view].items()}
 
 
+def test_a_link_to_what_there_is_not_says_what_is_shown_instead(newcomer: Reader):
+    newcomer.go("atention", model="word")
+    assert newcomer.text("h1") == "Attention"
+    said = "There is no view atention; this one is shown instead. No model word is loaded; this one is shown instead."
+    assert newcomer.text(".instead") == said
+    newcomer.page.click("nav.views a:has-text('Blanks')")
+    newcomer.page.wait_for_selector(".view[data-view=blanks]")
+    newcomer.settle()
+    assert newcomer.text(".instead") == ""
+
+
 def test_the_link_is_copied_whole(newcomer: Reader):
     newcomer.context.grant_permissions(["clipboard-read", "clipboard-write"])
     newcomer.go()

@@ -63,9 +63,21 @@ async function follow() {
     return refuse(model?.why ?? t("shell.nothing"));
   }
   if (shown?.view !== view || shown.model !== model) await openView(view, model);
+  page.querySelector(".instead")?.replaceChildren(instead());
   document.title = `${t(`${view}.title`)} · ${model?.name ?? ""} · heedful`;
   markNavigation(view, model, state);
   await bringUp(wanted().state); // the address may have changed while the view was fetched
+}
+
+/** What to say where a link names something that there is not. */
+function instead() {
+  const { view, values } = read();
+  const said = [];
+  if (view && !VIEWS.includes(view)) said.push(t("shell.no_view", { name: view }));
+  if (values.model && !models.some((one) => one.name === values.model)) {
+    said.push(t("shell.no_model", { name: values.model }));
+  }
+  return said.join(" ");
 }
 
 async function openView(view, model) {
@@ -85,6 +97,7 @@ async function openView(view, model) {
     h("header", { class: "view-head" }, h("h1", {}, t(`${view}.title`)), linkButton(),
       h("p", { class: "lead" }, t(`${view}.lead`))),
     explanation(view, module.what),
+    h("p", { class: "instead", role: "status" }),
     h("div", { class: "trouble", role: "alert" }),
     root,
   );

@@ -9,6 +9,7 @@ parameter, and what the forward pass leaves for the backward pass. With `--compi
 """
 
 import argparse
+import gc
 
 import torch
 
@@ -47,13 +48,16 @@ def main() -> None:
 
 def predicted(config: BertConfig, tokens: int) -> float:
     """By the formula of docs/scaling.md, without the dropout masks that there are none of here."""
-    parameters = sum(one.numel() for one in BertForPretraining(config).parameters())
+    with torch.device("meta"):
+        parameters = sum(one.numel() for one in BertForPretraining(config).parameters())
     layers = 36 * config.dim * config.layers
     return (16 * parameters + tokens * (layers + 14 * MASKED * config.vocab_size)) / GIB
 
 
 def measured(config: BertConfig, tokens: int, length: int, *, compiled: bool) -> float:
     """The most that was allocated; not a number where it was too much."""
+    torch.compiler.reset()
+    gc.collect()  # what was compiled or recorded refers to itself, and would count
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     compute = choose("cuda", "bf16")

@@ -18,6 +18,8 @@ def test_one_number_serves_all_channels():
     picture = torch.randint(256, (3, 5, 7, 2), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     one, each = Pixels(mean=(0.3,), std=(0.2,)), Pixels(mean=(0.3, 0.3), std=(0.2, 0.2))
     assert torch.equal(normalised(picture, one), normalised(picture, each))
+    for mixed in (Pixels(mean=(0.3,), std=(0.2, 0.2)), Pixels(mean=(0.3, 0.3), std=(0.2,))):
+        assert torch.equal(normalised(picture, mixed), normalised(picture, each))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from heedful.runs.vision_options import (
 )
 from heedful.train.log import Log
 from heedful.train.loop import Diverged
+from heedful.train.replay_images import ImageReplay
 
 CPU = choose("cpu", "auto")
 
@@ -80,6 +81,38 @@ def test_a_model_starts_from_its_seed_and_knows_its_images(tmp_path: Path):
     assert config.init_std == 1 / 8
     wide = model.state_dict()["vit.layers.0.feed_forward.inner.weight"]
     assert float(wide.std()) == pytest.approx(0.125, rel=0.05)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch's own
+def test_a_compiled_run_repeats_and_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe = VisionRecipe(
+        model=VisionModelPart(size="mini", patch_size=2, stochastic_depth=0.2, dropout=0.1),
+        learning=VisionLearningPart(batch=64),
+        run=VisionRun(steps=6, evaluations=2, checkpoint_every="2", device="cuda"),
+    )
+
+    def weights(name: str, *, resume: bool = False) -> bytes:
+        torch.compiler.reset()
+        train_vision(VisionOptions(settings=recipe, out=tmp_path / name, resume=resume, cache=tmp_path / "cache"))
+        return (tmp_path / name / "model.safetensors").read_bytes()
+
+    whole = weights("whole")
+    assert weights("again") == whole
+    real, calls = ImageReplay.__call__, []
+
+    def broken_off(self: ImageReplay, pixels: torch.Tensor) -> torch.Tensor:
+        calls.append(self.options is not None)
+        if len(calls) > 4:
+            raise KeyboardInterrupt
+        return real(self, pixels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageReplay, "__call__", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            weights("parts")
+    assert all(calls)
+    assert weights("parts", resume=True) == whole
 
 
 class Told(ViTClassifier):

@@ -187,8 +187,24 @@ def test_the_rate_follows_the_clock_and_ends_with_it(clock: Clock):
     run = Run(line(), [points((1, 2))], replace(PLAN, steps=None, budget=10.0, warmup=0.0, lr=1.0), terms=slow)
     end = run.train()
     assert (end.step, end.elapsed) == (6, 10.0)
-    assert [metrics["lr"] for _, metrics in run.reports] == pytest.approx([0.8, 0.6, 0.4, 0.2, 0.0])
+    assert [metrics["lr"] for _, metrics in run.reports] == pytest.approx([1.0, 0.6, 0.4, 0.2, 0.0])
     assert run.evaluations == [6]
+
+
+def test_a_long_first_step_is_no_part_of_the_schedule(clock: Clock):
+    """It compiles for 50 seconds of 70; the warm-up takes half of the 20 that are left, not half of the whole."""
+    steps = iter([52.0, *[2.0] * 100])
+
+    def slow(model: nn.Module, batch: Points) -> dict[str, Term]:
+        clock.now += next(steps)
+        return squares(model, batch)
+
+    plan = replace(PLAN, steps=None, budget=70.0, warmup=0.5, lr=1.0)
+    run = Run(line(), [points((1, 2))], plan, terms=slow)
+    end = run.train()
+    assert (end.elapsed, end.late) == (70.0, 50.0)
+    rates = [metrics["lr"] for _, metrics in run.reports]
+    assert rates == pytest.approx([0.0, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4, 0.2, 0.0], abs=1e-6)
 
 
 def test_time_from_before_counts_in_a_budget(clock: Clock):

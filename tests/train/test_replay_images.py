@@ -27,7 +27,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
 
 
 def model_on(device: torch.device, **settings: object) -> ViTClassifier:
-    sizes = {"image_size": 6, "patch_size": 2, "channels": 1, "layers": 2, "dim": 32, "heads": 2, "ffn_dim": 53}
+    sizes = {"image_size": 6, "patch_size": 2, "channels": 1, "layers": 2, "dim": 64, "heads": 2, "ffn_dim": 53}
     model = ViTClassifier(ViTConfig(**{**sizes, **settings}), ("x", "y", "z"))
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_layers_that_are_skipped_more_or_less_often_are_compiled_once():
     counter = CompileCounter()
     run = torch.compile(replay_images._layer, fullgraph=True, dynamic=False, backend=counter)
     for layer in model.vit.layers:
-        run(layer, torch.randn(3, 10, 32, requires_grad=True))
+        run(layer, torch.randn(3, 10, 64, requires_grad=True))
     assert counter.frame_count == 1
 
 

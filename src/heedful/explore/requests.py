@@ -9,7 +9,7 @@ Whole = Annotated[int, Field(strict=True, ge=0, le=100_000)]
 Part = Literal["encoder", "decoder", "cross"]
 
 MOST_KEYS = 100
-"""Of a question: each that is unknown would be a mistake of its own."""
+"""Of an object: each that is unknown would be a mistake of its own."""
 
 
 class Bounded(BaseModel):

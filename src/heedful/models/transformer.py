@@ -223,7 +223,7 @@ class Transformer(nn.Module):
         """
         cache = _with_room(cache)
         span = cache.length + 1
-        place = torch.tensor([cache.length], device=tokens.device)
+        place = torch.full((1,), cache.length, device=tokens.device)
         lines, owners = None, cache.owners
         if owners is not None:
             rows = torch.arange(tokens.numel(), device=tokens.device)

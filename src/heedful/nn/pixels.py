@@ -42,5 +42,6 @@ class Pixels:
 
 def normalised(picture: Tensor, pixels: Pixels) -> Tensor:
     """(byte / 255 - mean) / std, channels first: (B, H, W, C) uint8 -> (B, C, H, W)."""
-    mean, std = on_device(np.array([pixels.mean, pixels.std], np.float32), picture.device)
+    both = np.stack(np.broadcast_arrays(pixels.mean, pixels.std)).astype(np.float32)  # either may be one for all
+    mean, std = on_device(both, picture.device)
     return ((picture.float() / 255 - mean) / std).permute(0, 3, 1, 2)

@@ -212,13 +212,17 @@ def snapshot(
 
 def numbers(now: Progress) -> dict[str, Any]:
     """Where a run stands, but for its step, as a checkpoint keeps it."""
-    return {"position": list(now.position), "tokens": now.tokens, "elapsed": now.elapsed}
+    return {"position": list(now.position), "tokens": now.tokens, "elapsed": now.elapsed, "late": now.late}
 
 
 def progress_of(step: int, state: dict[str, Any]) -> Progress:
     """Where a run stood that a checkpoint was made of."""
     return Progress(
-        step=step, position=Position(*state["position"]), tokens=state["tokens"], elapsed=state["elapsed"]
+        step=step,
+        position=Position(*state["position"]),
+        tokens=state["tokens"],
+        elapsed=state["elapsed"],
+        late=state.get("late", 0.0),
     )
 
 

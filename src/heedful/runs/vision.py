@@ -47,7 +47,7 @@ from heedful.train.distributed import World, restarts
 from heedful.train.log import Log, counted, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import OPTIMIZERS
-from heedful.train.replay_images import ImageReplay
+from heedful.train.replay_images import MOST_TOKENS, ImageReplay, fits
 from heedful.train.schedule import seconds
 
 EPS = 1e-8
@@ -141,10 +141,10 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     progress = _restore(folder, judge, optimizer, ranks, log) if options.resume else Progress()
 
     # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
-    recorded = compute.device.type == "cuda" and ranks.ranks == 1
+    recorded = compute.device.type == "cuda" and ranks.ranks == 1 and fits(model.config, learning.batch)
     scores: Callable[[Tensor], Tensor] = model
+    compiled = recorded and recipe.run.compile and compute.compiles
     if recorded:
-        compiled = recipe.run.compile and compute.compiles
         scores = ImageReplay(model, learning.batch, compute.dtype, compiled=compiled)
 
     def terms(batch: ImageBatch) -> dict[str, Term]:
@@ -183,6 +183,9 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         f"training: {counted(data.batches, 'batch', 'batches')} of {counted(size, 'image')} an epoch, "
         f"{_length(recipe)}, learning rate {plan.lr:g}; the best {METRIC} on the held-out images is kept"
     )
+    if recipe.run.compile and compute.dtype is torch.bfloat16 and not compiled:
+        needs = f"one process, batches of at most {MOST_TOKENS:,} patches, Triton and a C compiler (gcc or clang)"
+        log.note(f"layers are not compiled: that needs {needs}")
     cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
     run(
         job,

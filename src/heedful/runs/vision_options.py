@@ -158,8 +158,8 @@ class VisionRun(MachinePart):
     evaluations: int = 10
     """Evaluations on the held-out images, evenly over the run; the best state is kept. 1 keeps the last."""
     compile: bool = True
-    """On a GPU with bf16, compile the layers: half a minute at first, then steps are two to three times as fast. What
-    goes from layer to layer is then bf16 too."""
+    """On a GPU with bf16, compile the layers: half a minute at first, then every step is faster. What goes from layer
+    to layer is then bf16 too."""
     shard: Annotated[bool, FlagCreatePairsOff, Suppress] = False
     """Refused: every process has the whole model."""
 

@@ -28,6 +28,7 @@ from heedful.data.words import Stretch, Text, Windows
 from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
 from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
+from heedful.nn.transfer import on_device
 from heedful.runs import corpus
 from heedful.runs.device import choose, free_memory
 from heedful.runs.folder import note_diverged
@@ -258,7 +259,7 @@ class Run:
         count = max(1, -(-len(windows.ids) // (BLOCK * whole))) * whole
         short = (0, count * BLOCK - len(windows.ids))
         ids, sentences, reach = (
-            F.pad(torch.from_numpy(array).to(self.device), short)
+            F.pad(on_device(array, self.device), short)
             for array in (windows.ids.astype(np.int64), windows.sentences, windows.reach.astype(np.int16))
         )
         first, last = _rate(plan, now), _rate(plan, replace(now, step=now.step + 1))

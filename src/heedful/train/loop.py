@@ -44,6 +44,8 @@ class Progress:
     tokens: int = 0
     elapsed: float = 0.0
     """Seconds, over all the processes that the run has had."""
+    late: float = 0.0
+    """Of them, those that went into what is done once, in the first step: a schedule by the clock begins after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +70,19 @@ class Plan:
     decay: float = 0.2
     """Share of the run, for a schedule that stays at its peak until then."""
 
-    def rate(self, step: int, elapsed: float) -> float:
+    def rate(self, step: int, elapsed: float, late: float = 0.0) -> float:
         """The learning rate of a step."""
-        return self.lr * SCHEDULES[self.schedule](self.moment(step, elapsed), self.warmup, self.decay)
+        return self.lr * SCHEDULES[self.schedule](self.moment(step, elapsed, late), self.warmup, self.decay)
 
-    def moment(self, step: int, elapsed: float) -> float:
-        """When in the run a step is, from 0 to 1: in its middle, so that neither the first nor the last is wasted."""
+    def moment(self, step: int, elapsed: float, late: float = 0.0) -> float:
+        """When in the run a step is, from 0 to 1: in its middle, so that neither the first nor the last is wasted.
+
+        In a budget, `late` seconds were over before the first step had been taken.
+        """
         if self.steps is not None:
             return (step + 0.5) / self.steps
         assert self.budget is not None
-        return min(1.0, elapsed / self.budget)
+        return min(1.0, max(0.0, elapsed - late) / max(self.budget - late, 1e-9))
 
     def done(self, progress: Progress) -> float:
         """The share of the run that is behind us."""
@@ -128,7 +133,8 @@ def train(job: Job[Any], progress: Progress) -> Progress:
             micro = [batch for _, batch in fetched]
             counts, tokens, elapsed, stopping = _agree(job, micro, clock, stop)
             before = plan.done(progress)
-            lr = plan.rate(progress.step, elapsed)
+            late = _late(progress, elapsed)
+            lr = plan.rate(progress.step, elapsed, late)
             set_rate(job.optimizer, lr)
             torch.manual_seed(step_seed(plan.seed, progress.step, world.rank))
 
@@ -149,6 +155,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
                 position=fetched[-1][0],
                 tokens=progress.tokens + tokens,
                 elapsed=elapsed,
+                late=late,
             )
             tally.tokens += tokens
             after = plan.done(progress)
@@ -196,6 +203,16 @@ def _agree(
         elapsed,
         stopping > 0,
     )
+
+
+def _late(progress: Progress, elapsed: float) -> float:
+    """By how much the first step took longer than the second: it compiles, records, warms up.
+
+    Without it the warm-up of a short budget would be over when the second step begins, which takes the first for it.
+    """
+    if progress.step == 1:
+        return elapsed
+    return max(0.0, 2 * progress.late - elapsed) if progress.step == 2 else progress.late
 
 
 def crossed(before: float, after: float, parts: int) -> bool:

@@ -23,6 +23,9 @@ from heedful.nn.transfer import on_device
 
 MOST_TOKENS = 8192
 """Larger batches keep a GPU busy by themselves."""
+SHAPES = 64
+"""The most that a layer is compiled for. The compiler's own limit, 8, is soon reached where batches are small and
+sequences of all lengths, and would end the run."""
 
 
 class _Layers(nn.Module):
@@ -93,7 +96,10 @@ def record(module: nn.Module, samples: tuple[Tensor, ...], pool: tuple[int, int]
 
 
 def compiler(backend: str = "inductor") -> dict[str, Any]:
-    """How recorded steps are compiled: kernels are chosen by rule, not by a race that another may win tomorrow."""
+    """How steps are compiled: kernels are chosen by rule, not by a race that another may win tomorrow."""
+    from torch import _dynamo as dynamo  # takes seconds, which only those who compile should wait for
+
+    dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, SHAPES)
     return {"backend": backend, **({"options": {"deterministic": True}} if backend == "inductor" else {})}
 
 

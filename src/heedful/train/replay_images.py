@@ -13,13 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.models.vit import ViTClassifier
+from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.nn.layers import EncoderLayer
 from heedful.nn.layout import Padded
 from heedful.train.replay import compiler, quiet, record
 
 MOST_TOKENS = 32768
 """Larger batches keep a GPU busy by themselves, and their recording would take much memory."""
+
+
+def fits(config: ViTConfig, batch: int) -> bool:
+    """Whether batches of so many images are recorded."""
+    return batch * config.tokens <= MOST_TOKENS
 
 
 class _Scores(nn.Module):
@@ -82,11 +87,11 @@ class ImageReplay:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, C, H, W) floats -> (B, K)."""
-        if len(pixels) != self.batch or self.batch * self.model.config.tokens > MOST_TOKENS:
+        if len(pixels) != self.batch or not fits(self.model.config, self.batch):
             return self.model(pixels)
-        with nullcontext() if self.recorded is not None else quiet():
-            if self.recorded is None:
-                pool = torch.cuda.graph_pool_handle()
-                scores = _Scores(self.model, self.dtype, self.options)
-                self.recorded = record(scores, (torch.zeros_like(pixels),), pool)
-            return self.recorded(pixels)
+        if self.recorded is None:
+            scores = _Scores(self.model, self.dtype, self.options)
+            with quiet() if scores.compiled else nullcontext():
+                self.recorded = record(scores, (torch.zeros_like(pixels),), torch.cuda.graph_pool_handle())
+                return self.recorded(pixels)
+        return self.recorded(pixels)

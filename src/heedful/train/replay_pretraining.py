@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch import _dynamo as dynamo
 
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertForPretraining
@@ -24,10 +23,6 @@ from heedful.nn.transfer import on_device
 from heedful.tasks.pretraining import IGNORED, judged
 from heedful.tasks.term import Term
 from heedful.train.replay import compiler, quiet, record
-
-SHAPES = 64
-"""The most that a layer is compiled for. The compiler's own limit, 8, is soon reached where batches are small and
-sequences of all lengths, and would end the run."""
 
 
 class Rounded(NamedTuple):
@@ -118,7 +113,6 @@ class PretrainingReplay:
         self.device = next(model.parameters()).device
         self.recording = recording
         self.options = compiler(backend)
-        dynamo.config.recompile_limit = max(dynamo.config.recompile_limit, SHAPES)
         for part in (*model.bert.layers, *filter(None, [model.bert.final_norm])):
             part.compile(fullgraph=True, dynamic=False, **self.options)
         self.recorded: dict[tuple[int, ...], Any] = {}

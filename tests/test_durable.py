@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.durable import new_folder, sweep, write_file
+from heedful.durable import alone, new_folder, sweep, write_file
+from heedful.errors import UserError
 
 DEAD = 2**22 + 7
 """No process has so high a number."""
@@ -83,3 +84,16 @@ def test_a_new_folder_sweeps_beside_itself(tmp_path: Path):
         (aside / "whole").write_bytes(b"all of it")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
     assert (tmp_path / "made" / "whole").read_bytes() == b"all of it"
+
+
+def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path):
+    with alone(tmp_path):
+        with (
+            pytest.raises(UserError, match=f"a run is going on in {tmp_path}; wait until it has ended"),
+            alone(tmp_path),
+        ):
+            pass
+        with alone(tmp_path.parent):
+            pass
+    with alone(tmp_path):
+        pass

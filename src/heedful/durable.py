@@ -1,5 +1,6 @@
-"""Files that are either whole or not there: written aside, flushed to disk, then renamed."""
+"""Files that are either whole or not there: written aside, flushed to disk, then renamed. Folders of one process."""
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -11,6 +12,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 import psutil
+
+from heedful.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 def write_file(path: Path, content: bytes) -> str:
@@ -26,6 +34,27 @@ def write_file(path: Path, content: bytes) -> str:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder as long as this one goes on; refuse a folder that another run is in.
+
+    Whoever holds it loses it with its process. Where folders can't be held, nobody is kept out.
+    """
+    if fcntl is None:
+        yield
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"a run is going on in {folder}; wait until it has ended, or stop it first") from None
+        yield
+    finally:
+        os.close(held)
 
 
 @contextmanager

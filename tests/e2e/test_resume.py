@@ -203,6 +203,18 @@ def test_interrupted_it_saves_says_how_to_go_on_and_goes_on_exactly(home: Path, 
     assert told(home, "damaged") == told(home, reference)
 
 
+def test_a_run_that_goes_on_is_not_resumed_beside_itself(home: Path):
+    out = "living"
+    beside = "subprocess.run([sys.executable, '-m', 'heedful', *RESUME], check=False)"
+    act = (
+        f'at(pretrain, "pretraining_terms", call=5, act=lambda: {beside.replace("RESUME", repr(resume(home, out)))})'
+    )
+    done = heedful(*command(home, out), patch=f"import subprocess\n{act}")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"heedful: a run is going on in {home / out}; wait until it has ended, or stop it first\n"
+    assert f"saved {home / out}" in done.stdout
+
+
 WHO_PREPARES = """
 def tell(what):
     return lambda: print("rank", os.environ["RANK"], what)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from heedful.data.images import Images
 from heedful.errors import UserError
@@ -63,6 +64,21 @@ def test_a_share_can_be_held_out_of_the_training_part_alone(tmp_path: Path):
     dev = material(tmp_path / "cache", VisionRecipe(data=data, dev=data))
     assert (len(dev.train), len(dev.heldout)) == (50, 7)
     assert dev.digest != given.digest
+
+
+def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture):
+    rng = np.random.default_rng(0)
+    for name, count in (("many", 30), ("one", 1)):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 255, (8, 8)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pets" / name / f"{number}.png")
+    (tmp_path / "pets" / "one" / "a.tiff").write_bytes(b"x")
+    material(tmp_path / "cache", VisionRecipe(data=str(tmp_path / "pets")))
+    said = capsys.readouterr().out
+    assert "passed over 1 file that is no .png .jpg .jpeg .bmp .webp .gif of a class: " in said
+    assert "a.tiff" in said
+    assert "no image of one is held out to evaluate on\n" in said
 
 
 def test_a_model_starts_from_its_seed_and_knows_its_images(tmp_path: Path):

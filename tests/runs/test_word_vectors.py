@@ -300,7 +300,7 @@ def test_torchrun_is_refused(text: Path, options: Callable[..., WordOptions], mo
         ("window", 0, "window 0 must be at least 1"),
         ("window", 101, "window 101 is wider than sentences are"),
         ("negatives", 0, "negatives 0 must be at least 1"),
-        ("min_count", 0, "min_count 0 must be at least 1"),
+        ("min_count", 0, "--min-count 0 must be at least 1"),
         ("subsample", 1.0, "subsample 1.0 must be at least 0 and less than 1"),
         ("lr", 0.0, "lr 0.0 must be above 0"),
         ("lr", float("nan"), "lr nan must be above 0"),

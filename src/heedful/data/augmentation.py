@@ -38,18 +38,18 @@ class Augmentation:
     def __post_init__(self) -> None:
         for name, value in (("crop", self.crop), ("erasing", self.erasing), ("mixed", self.mixed)):
             if not 0.0 <= value <= 1.0:
-                raise UserError(f"{name} {value:g} is not between 0 and 1")
+                raise UserError(f"--{name} {value:g} is not between 0 and 1")
         if not 0.0 < self.zoom <= 1.0:
-            raise UserError(f"zoom {self.zoom:g} is not above 0 and at most 1; try 0.5, or 1 for none")
+            raise UserError(f"--zoom {self.zoom:g} is not above 0 and at most 1; try 0.5, or 1 for none")
         if not 0 <= self.rand_augment <= 14:
-            raise UserError(f"rand_augment {self.rand_augment} is not from 0 to 14 operations; try 2")
+            raise UserError(f"--rand-augment {self.rand_augment} is not from 0 to 14 operations; try 2")
         if not 0.0 <= self.magnitude <= 10.0:
-            raise UserError(f"magnitude {self.magnitude:g} is not between 0 and 10; try 9")
+            raise UserError(f"--magnitude {self.magnitude:g} is not between 0 and 10; try 9")
         for name, value in (("mixup", self.mixup), ("cutmix", self.cutmix)):
             if not 0.0 <= value < float("inf"):
-                raise UserError(f"{name} {value:g} is not 0 or more; try 0.8, or 0 for none")
+                raise UserError(f"--{name} {value:g} is not 0 or more; try 0.8, or 0 for none")
         if self.fill not in ("black", "mean"):
-            raise UserError(f"fill {self.fill!r} is not known; try black or mean")
+            raise UserError(f"--fill {self.fill!r} is not known; try black or mean")
 
     @property
     def mixes(self) -> bool:

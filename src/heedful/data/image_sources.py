@@ -132,6 +132,23 @@ def images_under(folder: Path) -> list[Path]:
     return sorted(found)
 
 
+def passed_over(name: str) -> list[Path]:
+    """What lies among class folders and is no image of a class: files of other kinds, images beside the folders."""
+    passed: list[Path] = []
+    for part in find(name):
+        if part is None or isinstance(part.images, StoredArray):
+            continue
+        taken = set(part.images)
+        files = [file for file in sorted(part.where.rglob("*")) if file.is_file() and file not in taken]
+        shown = [file for file in files if not any(word.startswith((".", "__")) for word in _inner(file, part.where))]
+        passed += [file for file in shown if file.parent != part.where or file.name.lower().endswith(ENDINGS)]
+    return passed
+
+
+def _inner(file: Path, folder: Path) -> tuple[str, ...]:
+    return file.relative_to(folder).parts
+
+
 def _of_file(file: Path) -> Found:
     if file.suffix.lower() == ".npz":
         arrays = read_npz(file)
@@ -151,7 +168,9 @@ def _of_file(file: Path) -> Found:
     if not read:
         raise UserError(f"{file} can't be read as images; give {_KINDS}")
     beside = {entry.name: _reader(entry) for entry in sorted(file.parent.iterdir()) if _reader(entry)}
-    chosen = {name: read for name, read in beside.items() if _words(name)[1:] == _words(file.name)[1:]}
+    content, *part = _words(file.name)
+    partners = {name: read for name, read in beside.items() if _words(name)[0] != content}
+    chosen = {name: read for name, read in partners.items() if [*_words(name)[1:]] == part} | {file.name: read}
     pairs = _pairs(chosen, str(file.parent))
     if not pairs:
         read()  # said first, if it is no array at all
@@ -223,7 +242,8 @@ def _pairs(arrays: Mapping[str, Read | None], where: str) -> Pairs:
         if content and read:
             both = found.setdefault((part, rest), {})
             if content in both:
-                raise UserError(f"{where} holds two arrays that could be {name}; keep one of them there")
+                kind = "images" if content == "x" else "labels"
+                raise UserError(f"{where} holds two arrays of {kind}; name one that is meant, such as {name}")
             both[content] = read
     whole = {key: (both["x"], both["y"]) for key, both in found.items() if len(both) == 2}
     for part in {part for part, _ in whole}:

@@ -89,10 +89,10 @@ def contrast(
         raise UserError(f"{predictor.origin} does not show its states; name the folder that it was exported from")
     bert, model, tokenizer = predictor.engine.encoder, predictor.words, predictor.tokenizer
     if count < 1:
-        raise UserError(f"count {count} must be at least 1")
+        raise UserError(f"--count {count} must be at least 1")
     layers = bert.config.layers
     if layer is not None and not 0 <= layer <= layers:
-        raise UserError(f"layer {layer} is not there; the model has {layers}, and 0 is what goes into the first")
+        raise UserError(f"--layer {layer} is not there; the model has {layers}, and 0 is what goes into the first")
     chosen = layers if layer is None else layer
     pieces = pieces_of(tokenizer, word)
     read = [words_of(tokenizer, sentence, bert.config.max_length) for sentence in sentences]

@@ -13,7 +13,7 @@ import torch
 import heedful
 from heedful.arguments import flag
 from heedful.config import differences, to_toml
-from heedful.durable import sweep, write_file
+from heedful.durable import alone, sweep, write_file
 from heedful.errors import UserError
 from heedful.runs.options import RUN_FILE
 
@@ -93,7 +93,8 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
             f"the run in {out} was started with another {', '.join(map(_typed, changed))}; "
             "leave it out to resume, or start a new run in another --out"
         )
-    sweep(out)
+    with alone(out):
+        sweep(out)
     (out / DIVERGED_FILE).unlink(missing_ok=True)  # it is tried again
 
 

@@ -43,7 +43,7 @@ def nearest(
     if not words:
         raise UserError("there is no word to look for; name one")
     if count < 1:
-        raise UserError(f"count {count} must be at least 1")
+        raise UserError(f"--count {count} must be at least 1")
     places = {word: number for number, word in enumerate(vectors.words)}
     unit = unit_rows(vectors.matrix)  # (V, D)
     around = [find(places, word) for word in (*plus, *minus)]

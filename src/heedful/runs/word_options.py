@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import optional
+from heedful.arguments import flag, optional
 from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
 
@@ -49,13 +49,13 @@ class WordVectorsPart:
     def __post_init__(self) -> None:
         for name in ("dim", "window", "negatives", "min_count"):
             if getattr(self, name) < 1:
-                raise UserError(f"{name} {getattr(self, name)} must be at least 1")
+                raise UserError(f"{flag(name)} {getattr(self, name)} must be at least 1")
         if self.window > 100:
-            raise UserError(f"window {self.window} is wider than sentences are; use 100 or less, 5 is usual")
+            raise UserError(f"--window {self.window} is wider than sentences are; use 100 or less, 5 is usual")
         if not 0 <= self.subsample < 1:
-            raise UserError(f"subsample {self.subsample} must be at least 0 and less than 1; 0.001 is usual")
+            raise UserError(f"--subsample {self.subsample} must be at least 0 and less than 1; 0.001 is usual")
         if not 0 < self.lr < float("inf"):
-            raise UserError(f"lr {self.lr} must be above 0; 0.025 is usual")
+            raise UserError(f"--lr {self.lr} must be above 0; 0.025 is usual")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,9 @@ class WordRunPart:
         for name in ("epochs", "keep"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UserError(f"{name} {value} must be at least 1")
+                raise UserError(f"{flag(name)} {value} must be at least 1")
         if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
+            raise UserError(f"--seed {self.seed} must lie between 0 and 2^63")
 
 
 @dataclass(frozen=True, kw_only=True)

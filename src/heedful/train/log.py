@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from heedful.durable import write_file
+from heedful.durable import alone, write_file
 from heedful.errors import UserError
 
 FILE = "metrics.jsonl"
@@ -89,16 +89,17 @@ class Log:
         if not self.leads:
             yield
             return
-        for name in (FILE, SAMPLES):
-            keep_until(self.folder / name, step)
-        self.board = summary_writer()(self.folder / "tensorboard", purge_step=step + 1) if tensorboard else None
-        try:
-            with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
-                yield
-        finally:
-            self.file = None
-            if self.board is not None:
-                self.board.close()
+        with alone(self.folder):
+            for name in (FILE, SAMPLES):
+                keep_until(self.folder / name, step)
+            self.board = summary_writer()(self.folder / "tensorboard", purge_step=step + 1) if tensorboard else None
+            try:
+                with (self.folder / FILE).open("a", encoding="utf-8") as self.file, self.bar:
+                    yield
+            finally:
+                self.file = None
+                if self.board is not None:
+                    self.board.close()
 
     def note(self, text: str) -> None:
         """A line for people."""

@@ -79,7 +79,7 @@ def test_the_curves_show_every_metric_that_the_run_has(tmp_path: Path):
 
 
 def test_curves_of_images_have_what_was_held_out_beside_the_training(tmp_path: Path, drawn: list[Figure]):
-    trained = {"image_loss": 2.5, "image_accuracy": 0.25, "lr": 0.01, "tokens_per_second": 997.0}
+    trained = {"image_loss": 2.5, "image_accuracy": 0.25, "lr": 0.01, "images_per_second": 997.0}
     tested = {"loss": 1.5, "accuracy": 0.75, "macro_f1": 0.7}
     report(
         tmp_path,
@@ -92,7 +92,7 @@ def test_curves_of_images_have_what_was_held_out_beside_the_training(tmp_path: P
         "images: share right",
         "mean F1 of the classes (held out)",
         "learning rate",
-        "tokens a second",
+        "images a second",
     }
     points = {line.get_label(): line.get_xydata().tolist() for line in panels["images: loss"].lines}
     assert points == {"training": [[3, 2.5]], "held out": [[5, 1.5]]}

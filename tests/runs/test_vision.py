@@ -12,7 +12,7 @@ from heedful.errors import UserError
 from heedful.formats.vit import load_vit
 from heedful.models.vit import ViTClassifier
 from heedful.nn.pixels import Pixels
-from heedful.runs import vision
+from heedful.runs import info, vision
 from heedful.runs.device import choose
 from heedful.runs.vision import build, train_vision
 from heedful.runs.vision_judge import VisionJudge
@@ -26,6 +26,7 @@ from heedful.runs.vision_options import (
     VisionRun,
     load_recipe,
 )
+from heedful.train import log
 from heedful.train.log import Log
 from heedful.train.loop import Diverged
 from heedful.train.replay_images import ImageReplay
@@ -129,6 +130,14 @@ def test_a_compiled_run_repeats_and_resumes_exactly(tmp_path: Path, monkeypatch:
             weights("parts")
     assert all(calls)
     assert weights("parts", resume=True) == whole
+
+
+def test_images_are_counted_and_not_their_patches(tmp_path: Path, capsys: pytest.CaptureFixture):
+    recipe = VisionRecipe(learning=VisionLearningPart(batch=64), run=VisionRun(steps=2, evaluations=1))
+    train_vision(VisionOptions(settings=recipe, out=tmp_path / "out", cache=tmp_path / "cache"))
+    assert " images/s" in capsys.readouterr().out
+    assert [line["images"] for line in log.read(tmp_path / "out") if line["kind"] == "train"] == [64, 128]
+    assert info.as_json(tmp_path / "out")["images"] == 128
 
 
 class Told(ViTClassifier):

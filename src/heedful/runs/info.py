@@ -258,7 +258,10 @@ def _made(folder: Path, tokens: int | None = None) -> list[Fact]:
         tests = [line for line in reports if line["kind"] == "heldout"]
         if reports:
             last = reports[-1]
-            unit, seen = ("tokens", last["tokens"]) if tokens is None else ("images", int(last["tokens"]) // tokens)
+            images = next((line["images"] for line in reversed(reports) if "images" in line), None)
+            if images is None and tokens is not None:
+                images = int(last["tokens"]) // tokens
+            unit, seen = ("tokens", last["tokens"]) if images is None else ("images", images)
             lines += [Fact("steps", f"{last['step']:,}, {seen:,} {unit}", last["step"]), Fact(unit, None, seen)]
         if (folder / RESULT_FILE).is_file():  # of the best checkpoint, which need not be the last
             scores = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["scores"]

@@ -60,9 +60,10 @@ TITLES = {
     "tokens_per_second": "tokens a second",
     "pair_loss": "word and context: loss",
     "words_per_second": "words a second",
+    "images_per_second": "images a second",
 }
 
-ALONE = ("lr", "tokens_per_second", "words_per_second")
+ALONE = ("lr", "tokens_per_second", "words_per_second", "images_per_second")
 """What only training has."""
 HELD_OUT = {
     **{f"{task}_loss": "loss" for task in ("classify", "multilabel", "regress", "tag", "answer", "image")},

@@ -162,16 +162,24 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     def epoch(step: int) -> str:
         return f"epoch {step * ranks.ranks / data.batches:.3g}"
 
+    tell, tokens = reporter(plan, log), model.config.tokens
+
+    def report(now: Progress, metrics: Metrics) -> None:
+        """Images are counted, of which each is as many tokens."""
+        others = {name: value for name, value in metrics.items() if name != "tokens_per_second"}
+        speed = metrics["tokens_per_second"] / tokens
+        tell(now, {**others, "images": now.tokens // tokens, "images_per_second": speed})
+
     job = Job(
         model=model,
         optimizer=optimizer,
         batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
-        tokens=lambda batch: len(batch.labels) * model.config.tokens,
+        tokens=lambda batch: len(batch.labels) * tokens,
         counts=vision_counts,
         terms=terms,
         plan=plan,
         world=ranks,
-        report=reporter(plan, log),
+        report=report,
         evaluate=watcher(judge, METRIC, learning.patience, plan, epoch, ranks, log),
         save=keeper(
             judge.states, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks

@@ -48,6 +48,8 @@ IN_MEMORY = 1 << 27
 COPIES = 3
 """Of the tables while a checkpoint is written (the model's, their bytes, the file's), and about as many of the rows
 that an update works with."""
+FEW = 100_000
+"""Words of a text that are too few to learn much from."""
 FAR = 5.0
 """Times the loss of vectors that know nothing, beyond which a run has come to nothing."""
 MARGIN = 0.1
@@ -181,6 +183,8 @@ class Run:
             f"text: {self.text.words:,} words, {len(lexicon.words):,} different ones that occur {part.min_count} "
             f"times or more; vectors of {part.dim} numbers, on {self.device.type}"
         )
+        if self.text.words < FEW:
+            log.note("so few words say little: neighbours will be all alike; a few million words are usual")
         if progress.step:
             log.note(f"resuming at step {progress.step}")
         model.to(self.device)

@@ -146,10 +146,8 @@ def counted(number: int, noun: str, many: str | None = None) -> str:
 def describe(numbers: dict[str, float]) -> str:
     """Metrics in a few words."""
     parts = [f"{words} {numbers[name]:{form}}" for name, (words, form) in WORDS.items() if name in numbers]
-    if "tokens_per_second" in numbers:
-        parts.append(f"{numbers['tokens_per_second']:,.0f} tokens/s")
-    if "words_per_second" in numbers:
-        parts.append(f"{numbers['words_per_second']:,.0f} words/s")
+    speeds = {unit: numbers.get(f"{unit}_per_second") for unit in ("tokens", "words", "images")}
+    parts += [f"{speed:,.0f} {unit}/s" for unit, speed in speeds.items() if speed is not None]
     if "left" in numbers:
         minutes, seconds = divmod(round(numbers["left"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")

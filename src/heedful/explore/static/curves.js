@@ -2,7 +2,7 @@
 
 const MOST_POINTS = 1500;
 const PIECE = 3_000_000;
-const NEVER = new Set(["kind", "step", "tokens", "elapsed"]);
+const NEVER = new Set(["kind", "step", "tokens", "images", "elapsed"]);
 const FALLING = /loss|perplexity|rmse|mae$|error/;
 
 /** What is known of a run: `read(ask)` asks for what is new, and tells whether there was anything. */

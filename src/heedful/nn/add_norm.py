@@ -7,8 +7,8 @@ Shapes: N rows, D columns.
 """
 
 import torch
-import triton  # pyrefly: ignore (comes with torch where there is a GPU)
-import triton.language as tl  # pyrefly: ignore
+import triton  # comes with torch where there may be a GPU
+import triton.language as tl
 from torch import Tensor
 
 TILE = 4096

@@ -11,8 +11,8 @@ Shapes: N rows, D columns.
 from typing import Any
 
 import torch
-import triton  # pyrefly: ignore (comes with torch where there is a GPU)
-import triton.language as tl  # pyrefly: ignore
+import triton  # comes with torch where there may be a GPU
+import triton.language as tl
 from torch import Tensor
 
 ROWS, COLUMNS = 256, 256

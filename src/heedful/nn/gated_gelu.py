@@ -8,8 +8,8 @@ Shapes: N rows, D columns of a half.
 from typing import Any
 
 import torch
-import triton  # pyrefly: ignore (comes with torch where there is a GPU)
-import triton.language as tl  # pyrefly: ignore
+import triton  # comes with torch where there may be a GPU
+import triton.language as tl
 from torch import Tensor
 
 from heedful.nn.bias_gelu import phi

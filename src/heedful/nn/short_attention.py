@@ -12,8 +12,8 @@ Shapes: N packed tokens, B sequences, H heads, K width of a head, T sequence len
 from typing import Any
 
 import torch
-import triton  # pyrefly: ignore (comes with torch where there is a GPU)
-import triton.language as tl  # pyrefly: ignore
+import triton  # comes with torch where there may be a GPU
+import triton.language as tl
 from torch import Tensor
 
 LOG2_E = tl.constexpr(1.4426950408889634)

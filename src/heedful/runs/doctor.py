@@ -24,7 +24,8 @@ def examine() -> list[tuple[str, str]]:
     lines = [
         ("heedful", heedful.__version__),
         ("python", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
-        *((name, importlib.metadata.version(name)) for name in ("torch", "tokenizers", "safetensors", "numpy")),
+        ("torch", torch.__version__),
+        *((name, importlib.metadata.version(name)) for name in ("tokenizers", "safetensors", "numpy")),
         ("processor", f"{_processor()}, {_cores()} cores for us, {torch.get_num_threads()} threads"),
         ("vector units", torch.backends.cpu.get_cpu_capability()),
         (

@@ -79,7 +79,12 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, content: str, complaint
 
 
 def test_what_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(UserError, match=r"holds no word vectors: it has no vectors\.txt"):
+    with pytest.raises(
+        UserError, match=r"holds no word vectors: it has no vectors\.txt; heedful train-vectors makes"
+    ):
+        word2vec.load(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match=r"it has no vectors\.txt; a run in it has not ended: heedful info "):
         word2vec.load(tmp_path)
     with pytest.raises(UserError, match="gone does not exist"):
         word2vec.load(tmp_path / "gone")

@@ -46,7 +46,11 @@ def load(path: Path) -> WordVectors:
     """The vectors of a file, or of a folder of `heedful train-vectors`. A word that comes twice counts once."""
     if path.is_dir():
         if not (path / FILE).is_file():
-            raise UserError(f"{path} holds no word vectors: it has no {FILE}; heedful train-vectors makes one")
+            begun = (path / "checkpoints").is_dir()
+            way_out = (
+                f"a run in it has not ended: heedful info {path}" if begun else "heedful train-vectors makes one"
+            )
+            raise UserError(f"{path} holds no word vectors: it has no {FILE}; {way_out}")
         path = path / FILE
     if not path.is_file():
         raise UserError(f"{path} does not exist; name a folder of `heedful train-vectors`, or a word2vec text file")

@@ -1,6 +1,5 @@
 """Files that are either whole or not there: written aside, flushed to disk, then renamed. Folders of one process."""
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -47,11 +46,12 @@ def alone(folder: Path) -> Iterator[None]:
         return
     held = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(f"a run is going on in {folder}; wait until it has ended, or stop it first") from None
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"a run is going on in {folder}; wait until it has ended, or stop it first") from None
+        except OSError:
+            pass  # a file system without locks
         yield
     finally:
         os.close(held)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heedful.data.image_sources import find, in_order, passed_over
+from heedful.data.image_sources import find, in_order
 from heedful.data.stored_arrays import StoredArray
 from heedful.errors import UserError
 
@@ -78,10 +78,10 @@ def test_what_else_lies_in_a_folder_is_passed_over(tmp_path: Path):
     found = find(str(root))
     assert found.train.names == ("cat", "dog")
     assert found.train.labels.tolist() == [0, 0, 0, 1]  # kittens are cats
-    assert passed_over(str(root)) == [root / "cat" / "Thumbs.db"]
+    assert found.train.others == (root / "cat" / "Thumbs.db",)
     (root / "dog" / "0.JPEG").rename(root / "0.JPEG")
     (root / "dog" / "1.png").write_bytes(b"x")
-    assert passed_over(str(root)) == [root / "0.JPEG", root / "cat" / "Thumbs.db"]
+    assert find(str(root)).train.others == (root / "0.JPEG", root / "cat" / "Thumbs.db")
 
 
 @pytest.mark.parametrize("name", ["test", "val", "dev", "validation", "Test"])
@@ -182,7 +182,6 @@ def test_several_sets_beside_each_other(tmp_path: Path):
     chosen = find(str(tmp_path / "emnist-letters-train-images.npy")).train
     assert isinstance(chosen.images, StoredArray)
     assert (chosen.names, chosen.images.shape) == (("1",), (1, 8, 8))
-    assert passed_over(str(tmp_path / "emnist-letters-train-images.npy")) == []
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,10 @@ def test_an_encoder_alone(tmp_path: Path):
 
 def test_how_it_was_made(folder: Path):
     (folder / "heedful.toml").write_text(to_toml(VisionRecipe(data="album")), encoding="utf-8")
-    report = {"kind": "heldout", "step": 7, "tokens": 1303, "accuracy": 0.5}
-    (folder / "metrics.jsonl").write_text(json.dumps(report) + "\n", encoding="utf-8")
+    trained = {"kind": "train", "step": 7, "tokens": 1303, "images": 130}
+    tested = {"kind": "heldout", "step": 7, "tokens": 1303, "accuracy": 0.5}
+    lines = "".join(json.dumps(report) + "\n" for report in (trained, tested))
+    (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
     (folder / "evaluation.json").write_text(json.dumps({"scores": {"accuracy": 0.9876}}), encoding="utf-8")
     found = dict(info.describe(folder))
     assert (found["trained on"], found["steps"], found["held out"]) == ("album", "7, 130 images", "accuracy 98.8%")

@@ -43,6 +43,8 @@ class Part:
     """(N,) int64: indices into the names."""
     images: tuple[Path, ...] | StoredArray
     """N files, or an array of N images."""
+    others: tuple[Path, ...] = ()
+    """What lies among class folders and is no image of a class: files of other kinds, images beside the folders."""
 
 
 class Found(NamedTuple):
@@ -108,45 +110,41 @@ def _classes(folder: Path) -> Part:
         raise UserError(f"{folder} holds no images; give {_KINDS}")
     names = in_order([entry.name for entry in folders])
     files, labels = [], []
+    others = [entry for entry in sorted(folder.iterdir()) if entry.is_file() and _shows(entry) and _is_image(entry)]
     for label, name in enumerate(names):
-        found = images_under(folder / name)
+        inside = _files_under(folder / name)
+        found = [file for file in inside if _is_image(file)]
+        others += [file for file in inside if not _is_image(file)]
         if not found:
             ends = " ".join(ENDINGS)
             raise UserError(f"the class folder {folder / name} holds no images ({ends}); fill or remove it")
         files += found
         labels += [label] * len(found)
-    return Part(folder, names, np.array(labels, np.int64), tuple(files))
+    return Part(folder, names, np.array(labels, np.int64), tuple(files), tuple(others))
 
 
 def images_under(folder: Path) -> list[Path]:
     """The image files of a folder and of those in it, in order; hidden ones are left out."""
+    return [file for file in _files_under(folder) if _is_image(file)]
 
+
+def _is_image(file: Path) -> bool:
+    return file.name.lower().endswith(ENDINGS)
+
+
+def _shows(file: Path) -> bool:
+    return not file.name.startswith(".")
+
+
+def _files_under(folder: Path) -> list[Path]:
     def fail(error: OSError) -> None:
         raise error  # os.walk would pass over a folder that it may not open
 
     found: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]
-        shown = (name for name in names if not name.startswith(".") and name.lower().endswith(ENDINGS))
-        found += [Path(parent, name) for name in shown]
-    return sorted(found)
-
-
-def passed_over(name: str) -> list[Path]:
-    """What lies among class folders and is no image of a class: files of other kinds, images beside the folders."""
-    passed: list[Path] = []
-    for part in find(name):
-        if part is None or isinstance(part.images, StoredArray):
-            continue
-        taken = set(part.images)
-        files = [file for file in sorted(part.where.rglob("*")) if file.is_file() and file not in taken]
-        shown = [file for file in files if not any(word.startswith((".", "__")) for word in _inner(file, part.where))]
-        passed += [file for file in shown if file.parent != part.where or file.name.lower().endswith(ENDINGS)]
-    return passed
-
-
-def _inner(file: Path, folder: Path) -> tuple[str, ...]:
-    return file.relative_to(folder).parts
+        found += [Path(parent, name) for name in names]
+    return sorted(filter(_shows, found))
 
 
 def _of_file(file: Path) -> Found:

@@ -61,7 +61,9 @@ class Stored(NamedTuple):
     content: str
     """Tells the images to train on alone, whatever size they were brought to; see `content`."""
     skipped: tuple[Flaw, ...]
-    """Files that were passed over."""
+    """Images that can't be read."""
+    others: tuple[Path, ...] = ()
+    """Files that are not taken for images of a class; see `image_sources.Part`."""
 
 
 def prepare(
@@ -96,7 +98,8 @@ def prepare(
         with careful(), new_folder(folder) as aside:
             _write(found, labels, names, aside, size, channels, skip_bad, strict=classes is None)
     train, heldout, skipped = _load(folder, found, names, skip_bad)
-    return Stored(train, heldout, key, told, skipped)
+    others = [file for part in found if part is not None for file in part.others]
+    return Stored(train, heldout, key, told, skipped, tuple(others))
 
 
 def default_size(height: int, width: int) -> int:

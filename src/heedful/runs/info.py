@@ -125,7 +125,7 @@ def _classifier(folder: Path) -> list[Fact]:
     ]
     if not config.published:
         lines.append(Fact("transformers", "has no architecture that equals this one; heedful opens it"))
-    return lines + _made(folder, config.tokens)
+    return lines + _made(folder)
 
 
 def _parameters(model: nn.Module) -> Fact:
@@ -243,8 +243,8 @@ def _tokenizer(folder: Path) -> list[Fact]:
     return [Fact("tokenizer", f"{found.vocab_size:,} tokens, {wordpiece.case(found)}", counts)]
 
 
-def _made(folder: Path, tokens: int | None = None) -> list[Fact]:
-    """How a folder came about; where an example is so many tokens, examples are told: images."""
+def _made(folder: Path) -> list[Fact]:
+    """How a folder came about."""
     if not (folder / RUN_FILE).is_file():
         return []
     tables = read_toml(folder / RUN_FILE)
@@ -258,10 +258,8 @@ def _made(folder: Path, tokens: int | None = None) -> list[Fact]:
         tests = [line for line in reports if line["kind"] == "heldout"]
         if reports:
             last = reports[-1]
-            images = next((line["images"] for line in reversed(reports) if "images" in line), None)
-            if images is None and tokens is not None:
-                images = int(last["tokens"]) // tokens
-            unit, seen = ("tokens", last["tokens"]) if images is None else ("images", images)
+            images = [line["images"] for line in reports if "images" in line]
+            unit, seen = ("images", images[-1]) if images else ("tokens", last["tokens"])
             lines += [Fact("steps", f"{last['step']:,}, {seen:,} {unit}", last["step"]), Fact(unit, None, seen)]
         if (folder / RESULT_FILE).is_file():  # of the best checkpoint, which need not be the last
             scores = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["scores"]

@@ -141,9 +141,9 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     progress = _restore(folder, judge, optimizer, ranks, log) if options.resume else Progress()
 
     # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
-    recorded = compute.device.type == "cuda" and ranks.ranks == 1 and fits(model.config, learning.batch)
+    recorded = compute.device.type == "cuda" and ranks.ranks == 1
+    compiled = recorded and recipe.run.compile and compute.compiles and fits(model.config, learning.batch)
     scores: Callable[[Tensor], Tensor] = model
-    compiled = recorded and recipe.run.compile and compute.compiles
     if recorded:
         scores = ImageReplay(model, learning.batch, compute.dtype, compiled=compiled)
 

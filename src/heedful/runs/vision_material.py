@@ -6,11 +6,10 @@ from pathlib import Path
 
 from heedful.data import image_store
 from heedful.data.image_files import ENDINGS
-from heedful.data.image_sources import passed_over
 from heedful.data.images import Images, measure, split
 from heedful.models.vit import default_patch
 from heedful.nn.pixels import Pixels
-from heedful.runs.vision_options import DIGITS, VisionRecipe, check_patches, resolved
+from heedful.runs.vision_options import VisionRecipe, check_patches, resolved
 from heedful.train.log import Log, counted
 
 
@@ -46,9 +45,9 @@ def gather(recipe: VisionRecipe, cache: Path, log: Log, *, gpu: bool) -> VisionM
     if skipped:
         files = "1 bad file" if len(skipped) == 1 else f"{len(skipped):,} bad files, the first"
         log.note(f"skipped {files}: {skipped[0]}")
-    if recipe.data != DIGITS and (passed := passed_over(recipe.data)):
-        files = "1 file that is" if len(passed) == 1 else f"{len(passed):,} files that are"
-        log.note(f"passed over {files} no {' '.join(ENDINGS)} of a class: {passed[0]}")
+    if others := stored.others:
+        files = "1 file that is" if len(others) == 1 else f"{len(others):,} files that are"
+        log.note(f"passed over {files} no {' '.join(ENDINGS)} of a class: {others[0]}")
     absent = [name for label, name in enumerate(train.classes) if label not in heldout.labels]
     if absent:
         log.note(f"no image of {', '.join(absent[:5])}{' …' if absent[5:] else ''} is held out to evaluate on")

@@ -17,7 +17,7 @@ from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.predict import load_predictor
 from heedful.predict.predictor import Predictor
 from heedful.runs import pictures
-from heedful.runs.contrast import contrast, draw, table, told
+from heedful.runs.contrast import _percent, contrast, draw, table, told
 
 WORDS = ("he", "sat", "by", "the", "bank", "river", "money", "was", "at", "fer", "##ry", "##man", "7", ".")
 ONE, OTHER = "He sat by the bank .", "The bank was at the river"
@@ -233,3 +233,7 @@ def test_every_layer_has_a_line(predictor: Predictor):
     assert [" ".join(line[:-4]) for line in lines] == ["input", "layer 1", "layer 2", "layer 3"]
     assert [line[-4] for line in lines] == [f"{value:.3f}," for value in found.similarities]
     assert [line[-1] for line in lines] == [f"{value:.3f}" for value in found.others]
+
+
+def test_a_small_share_keeps_a_digit():
+    assert [_percent(share) for share in (0.633, 0.0005, 0.00042, 3e-9)] == ["63.3%", "0.1%", "0.042%", "0.000%"]

@@ -214,9 +214,14 @@ def _plain(found: Sequence[Near] | Sequence[Candidate] | None) -> list[dict[str,
 
 def _list(found: Sequence[Near] | Sequence[Candidate]) -> str:
     return ", ".join(
-        f"{one.word} {one.similarity:.2f}" if isinstance(one, Near) else f"{one.token} {one.probability:.1%}"
+        f"{one.word} {one.similarity:.2f}" if isinstance(one, Near) else f"{one.token} {_percent(one.probability)}"
         for one in found
     )
+
+
+def _percent(share: float) -> str:
+    """To a tenth, or where that would be nothing to a thousandth."""
+    return f"{share:.1%}" if share >= 0.0005 else f"{share:.3%}"
 
 
 @torch.inference_mode()

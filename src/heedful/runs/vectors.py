@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -172,13 +173,18 @@ class TextDigest:
         """The same rows, counted in as they pass."""
         for item in items:
             self.rows += 1
-            content = None if isinstance(item, Flaw) else [item.text, item.pair]
-            self._digest.update(json.dumps(content).encode() + b"\n")
+            content = "null" if isinstance(item, Flaw) else f"[{_quoted(item.text)}, {_quoted(item.pair)}]"
+            self._digest.update(f"{content}\n".encode())
             yield item
 
     def hexdigest(self) -> str:
         """Of all that has passed."""
         return self._digest.hexdigest()
+
+
+def _quoted(text: str | None) -> str:
+    """As `json.dumps` writes it, in a fifth of the time."""
+    return "null" if text is None else encode_basestring_ascii(text)
 
 
 class Best:
@@ -236,7 +242,7 @@ def _write(file: BinaryIO, found: Iterable[Embedded], skip_bad: bool) -> tuple[i
         if gap:  # what is never written reads as zeros
             file.seek(4 * dim * gap, os.SEEK_CUR)
             gap = 0
-        file.write(vector.astype("<f4").tobytes())
+        file.write(np.ascontiguousarray(vector, "<f4").data)
     if dim:
         file.truncate(start + 4 * dim * rows)
         file.seek(0)

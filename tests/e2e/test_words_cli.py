@@ -55,7 +55,7 @@ def test_vectors_are_trained_and_asked(shell: "Shell", text: Path, tmp_path: Pat
     assert "9,608 words, 11 different ones that occur 5 times or more; vectors of 11 numbers, on cpu" in said
     assert " words/s" in said
     assert f"saved {out}; try: heedful nearest {out} " in said
-    found = shell.goes_on("nearest", out, "river", "mill", "--count", "4").splitlines()
+    found = shell.goes_on("nearest", out, "river", "mill", "--top", "4").splitlines()
     assert found[0] == "river"
     assert len(found) == 10
     assert {line.split()[1] for line in found[1:4]} < {*WATER, "."}
@@ -97,8 +97,8 @@ def test_standard_input_is_read(shell: "Shell", text: Path, tmp_path: Path, monk
 
 
 def test_any_file_of_vectors_is_asked(shell: "Shell", vectors: Path):
-    assert shell.goes_on("nearest", vectors, "King", "--count", "1") == "King\n   0.800  man\n"
-    said = shell.goes_on("nearest", vectors, "king", "--minus", "man", "--plus", "woman", "--count", "1")
+    assert shell.goes_on("nearest", vectors, "King", "--top", "1") == "King\n   0.800  man\n"
+    said = shell.goes_on("nearest", vectors, "king", "--minus", "man", "--plus", "woman", "--top", "1")
     assert said.splitlines()[0] == "king - man + woman"
     assert said.splitlines()[1].endswith("queen")
 
@@ -112,7 +112,7 @@ def test_a_word_is_contrasted(shell: "Shell", bert: Path, tmp_path: Path):
     assert said.index(sentences[0]) < said.index(sentences[1])
     assert said.endswith(f"drew {tmp_path / 'python.png'}\n")
     assert (tmp_path / "python.png").read_bytes().startswith(b"\x89PNG")
-    table = json.loads(shell.goes_on(*asked, "--json", "--layer", "1", "--count", "3"))
+    table = json.loads(shell.goes_on(*asked, "--json", "--layer", "1", "--top", "3"))
     assert table["contextual"]["layer"] == 1
     assert len(table["contextual"]["sentences"][1]["in_its_place"]) == 3
 

@@ -35,7 +35,7 @@ def test_similarities_are_those_of_contrast(bert: Callable[[str], Predictor], ki
 def test_neighbours_are_what_fits_there_ranked_by_their_states(bert: Callable[[str], Predictor]):
     predictor = bert("published")
     found = meaning(predictor, encoder(predictor), "bank", SENTENCES)
-    theirs = contrast(predictor, SENTENCES[:2], "bank", count=8)
+    theirs = contrast(predictor, SENTENCES[:2], "bank", top=8)
     for near, sense in zip(found.neighbours, theirs.senses, strict=False):
         assert {one.word: one.probability for one in near} == pytest.approx(
             {one.token: one.probability for one in sense.instead}, abs=1e-6

@@ -16,7 +16,7 @@ VECTORS = WordVectors(WORDS, np.array([[2, 0, 0], [3, 3, 0], [0, 0, 1], [0, 5, 0
 def test_neighbours_are_those_of_nearest():
     found = Neighbourhood(VECTORS)
     for word in ("river", "bank", "money", "강"):
-        assert found.near(word, 3) == nearest(VECTORS, [word], count=3)[0]
+        assert found.near(word, 3) == nearest(VECTORS, [word], top=3)[0]
     half = round(0.5**0.5, 6)
     assert found.near("river", 2) == [("bank", pytest.approx(half)), ("money", 0.0)]
 
@@ -34,7 +34,7 @@ def test_they_stand_beside_a_models_own(bert: Callable[[str], Predictor]):
     assert "word_vectors" not in plain
     explorer = Explorer(models, vectors=VECTORS)
     told = explorer.meaning("bert", "bank", ["the bank"])
-    near = [one._asdict() for one in nearest(VECTORS, ["bank"], count=8)[0]]
+    near = [one._asdict() for one in nearest(VECTORS, ["bank"], top=8)[0]]
     assert told["word_vectors"] == {"words": 5, "known": True, "neighbours": near}
     assert told["context_free"] == plain["context_free"]
     unknown = explorer.meaning("bert", "ferry", ["the ferry"])["word_vectors"]

@@ -27,11 +27,11 @@ def test_gensim_opens_our_file_and_finds_the_same_neighbours(tmp_path: Path):
     assert (theirs.vectors == matrix).all()
     ours = word2vec.load(tmp_path)
     for word in ("word5", "강"):
-        (found,) = nearest(ours, [word], count=7)
+        (found,) = nearest(ours, [word], top=7)
         expected = theirs.most_similar(word, topn=7)
         assert [near.word for near in found] == [name for name, _ in expected]
         assert [near.similarity for near in found] == pytest.approx([value for _, value in expected], abs=1e-5)
-    (found,) = nearest(ours, ["word1"], plus=["word2"], minus=["word3"], count=5)
+    (found,) = nearest(ours, ["word1"], plus=["word2"], minus=["word3"], top=5)
     expected = theirs.most_similar(positive=["word1", "word2"], negative=["word3"], topn=5)
     assert [near.word for near in found] == [name for name, _ in expected]
 

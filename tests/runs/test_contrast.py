@@ -83,7 +83,7 @@ def test_a_word_in_pieces_is_their_mean(predictor: Predictor):
 
 
 def test_what_fits_in_its_place_is_what_fills_a_blank(predictor: Predictor):
-    found = contrast(predictor, (ONE, OTHER), "bank", count=4)
+    found = contrast(predictor, (ONE, OTHER), "bank", top=4)
     for sense, blank in zip(found.senses, ("He sat by the [MASK] .", "The [MASK] was at the river"), strict=True):
         (filled,) = predictor.fill(blank, 99)
         words = [one for one in filled if one.token in (*WORDS[:9], "fer") and one.token != "bank"]
@@ -93,12 +93,12 @@ def test_what_fits_in_its_place_is_what_fills_a_blank(predictor: Predictor):
 
 
 def test_what_is_read_out_of_a_state_depends_on_the_sentence(predictor: Predictor):
-    one, other = contrast(predictor, (ONE, OTHER), "bank", count=9).senses
+    one, other = contrast(predictor, (ONE, OTHER), "bank", top=9).senses
     assert [each.probability for each in one.read_as] != [each.probability for each in other.read_as]
 
 
 def test_without_vectors_the_models_own_table_is_the_context_free_one(predictor: Predictor):
-    found = contrast(predictor, (ONE, OTHER), "bank", count=3)
+    found = contrast(predictor, (ONE, OTHER), "bank", top=3)
     assert predictor.words is not None
     rows = F.normalize(predictor.words.bert.embeddings.tokens.weight.detach(), dim=1)
     vocabulary = predictor.tokenizer.vocabulary
@@ -120,7 +120,7 @@ def test_given_vectors_are_used(predictor: Predictor):
 def test_a_corpus_gives_words_that_are_taken_alike(predictor: Predictor, tmp_path: Path):
     text = tmp_path / "text.txt"
     text.write_text(f"{OTHER.replace('bank', 'money')}\nhe was at the bank\n{'the ' * 40}\n7 .\n", encoding="utf-8")
-    found = contrast(predictor, (ONE, OTHER), "bank", corpus=[str(text)], count=99)
+    found = contrast(predictor, (ONE, OTHER), "bank", corpus=[str(text)], top=99)
     for sense, state in zip(
         found.senses, (last_state(predictor, ONE, 5, 6), last_state(predictor, OTHER, 2, 3)), strict=True
     ):
@@ -184,7 +184,7 @@ def test_a_picture_of_another_kind_is_refused(predictor: Predictor, tmp_path: Pa
         ((ONE, "bank " * 16), "bank", {}, "has 18 tokens, of which the model reads 17 at most"),
         ((ONE, OTHER), "bank", {"layer": 4}, "layer 4 is not there; the model has 3"),
         ((ONE, OTHER), "bank", {"layer": -1}, "layer -1 is not there"),
-        ((ONE, OTHER), "bank", {"count": 0}, "count 0 must be at least 1"),
+        ((ONE, OTHER), "bank", {"top": 0}, "top 0 must be at least 1"),
         ((ONE, OTHER), "bank", {"corpus": ["gone.txt"]}, "gone.txt does not exist"),
     ],
 )

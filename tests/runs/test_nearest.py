@@ -15,15 +15,15 @@ VECTORS = WordVectors(
 
 
 def test_neighbours_are_by_cosine_with_the_word_itself_left_out():
-    (found,) = nearest(VECTORS, ["king"], count=3)
+    (found,) = nearest(VECTORS, ["king"], top=3)
     assert [near.word for near in found] == ["man", "queen", "woman"]
     assert [near.similarity for near in found] == pytest.approx([0.8, 0.6 / 2**0.5, 0.0], abs=1e-6)
-    assert [len(found) for found in nearest(VECTORS, ["man", "queen"], count=99)] == [4, 4]
+    assert [len(found) for found in nearest(VECTORS, ["man", "queen"], top=99)] == [4, 4]
 
 
 def test_a_sum_of_words_leaves_all_of_them_out():
     # (0.6, 0.8, 0) - (0, 1, 0) + (0, 0, 1) = (0.6, -0.2, 1); with (1, 0, 1)/√2: 1.6 / √2 / √1.4
-    (found,) = nearest(VECTORS, ["king"], plus=["woman"], minus=["man"], count=5)
+    (found,) = nearest(VECTORS, ["king"], plus=["woman"], minus=["man"], top=5)
     assert found == [Near("queen", pytest.approx(1.6 / 2**0.5 / 1.4**0.5, abs=1e-6)), Near("nothing", 0.0)]
 
 
@@ -70,8 +70,8 @@ def test_words_that_cancel_out_are_refused(asked: dict, complaint: str):
 
 
 def test_no_neighbours_can_not_be_asked_for():
-    with pytest.raises(UserError, match="count 0 must be at least 1"):
-        nearest(VECTORS, ["king"], count=0)
+    with pytest.raises(UserError, match="top 0 must be at least 1"):
+        nearest(VECTORS, ["king"], top=0)
 
 
 def test_a_word_is_found_however_its_letters_were_typed():

@@ -58,7 +58,7 @@ def test_a_folder_is_made_whose_neighbours_make_sense(text: Path, options: Calla
     assert found.matrix.shape == (11, 11)
     for company in (WATER.split(), STONE.split()):
         for word in company:
-            near = [one.word for one in nearest(found, [word], count=5)[0] if one.word != "."]
+            near = [one.word for one in nearest(found, [word], top=5)[0] if one.word != "."]
             assert {*near[:4]} == {*company} - {word}
     reports = [json.loads(line) for line in (given.out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert reports[-1]["loss"] < reports[0]["loss"]
@@ -263,7 +263,7 @@ def test_text_with_rules_and_tables_in_it_is_learnt(tmp_path: Path, seed: int):
     assert 0.8 < lengths.mean() < 2.0
     assert lengths.max() < 6.0
     for word, kin in (("left", "right"), ("true", "false"), ("except", "finally"), ("keys", "values")):
-        assert kin in [near.word for near in nearest(found, [word], count=3)[0]]
+        assert kin in [near.word for near in nearest(found, [word], top=3)[0]]
 
 
 def test_folders_that_are_taken_are_left_alone(text: Path, options: Callable[..., WordOptions]):

@@ -25,7 +25,7 @@ def nearest(
     word: Annotated[Positional[tuple[str, ...]], arg(metavar="WORD…")],
     plus: Annotated[tuple[str, ...], optional(metavar="WORD…")] = (),
     minus: Annotated[tuple[str, ...], optional(metavar="WORD…")] = (),
-    count: int = 10,
+    top: int = 10,
     json: Flag = False,
 ) -> None:
     """List the words whose vectors are nearest to a word's.
@@ -35,13 +35,13 @@ def nearest(
         word: The word, once or several.
         plus: Add these words to it: with --minus, an analogy (king --minus man --plus woman).
         minus: Take these words from it.
-        count: Words to list.
+        top: Words to list.
         json: One JSON object a word.
     """
     from heedful.formats.word2vec import load
     from heedful.runs.nearest import nearest as run
 
-    for one, found in zip(word, run(load(vectors), word, plus=plus, minus=minus, count=count), strict=True):
+    for one, found in zip(word, run(load(vectors), word, plus=plus, minus=minus, top=top), strict=True):
         if json:
             table = {"word": one, "plus": plus, "minus": minus, "nearest": [near._asdict() for near in found]}
             say(json_module.dumps(table, ensure_ascii=False))
@@ -58,7 +58,7 @@ def contrast(
     vectors: Annotated[Path | None, optional(metavar="FOLDER|FILE")] = None,
     corpus: Annotated[tuple[str, ...], optional(metavar="CORPUS…")] = (),
     layer: Annotated[int | None, optional(metavar="N")] = None,
-    count: int = 5,
+    top: int = 5,
     picture: Annotated[Path | None, optional(metavar="FILE")] = None,
     json: Flag = False,
     device: Literal["auto", "cpu", "cuda"] = "auto",
@@ -73,7 +73,7 @@ def contrast(
             of tokens, which knows no context either).
         corpus: Text to look for words in that the model takes as it takes this one; the first 2,000 sentences count.
         layer: The layer whose states are compared, 0 for what goes into the first (by default the last).
-        count: Words to list.
+        top: Words to list.
         picture: Draw it too: png, svg or pdf.
         json: As one JSON object.
         device: Where to compute.
@@ -95,7 +95,7 @@ def contrast(
         vectors=None if vectors is None else load(vectors),
         corpus=corpus,
         layer=layer,
-        count=count,
+        top=top,
     )
     if picture is not None:
         run.draw(found, picture)

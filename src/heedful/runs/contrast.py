@@ -82,14 +82,14 @@ def contrast(
     vectors: WordVectors | None = None,
     corpus: Sequence[str] = (),
     layer: int | None = None,
-    count: int = 5,
+    top: int = 5,
 ) -> Contrast:
     """Look at a word in two sentences from both sides."""
     if not isinstance(predictor.engine, TorchEngine):
         raise UserError(f"{predictor.origin} does not show its states; name the folder that it was exported from")
     bert, model, tokenizer = predictor.engine.encoder, predictor.words, predictor.tokenizer
-    if count < 1:
-        raise UserError(f"--count {count} must be at least 1")
+    if top < 1:
+        raise UserError(f"--top {top} must be at least 1")
     layers = bert.config.layers
     if layer is not None and not 0 <= layer <= layers:
         raise UserError(f"--layer {layer} is not there; the model has {layers}, and 0 is what goes into the first")
@@ -98,9 +98,9 @@ def contrast(
     read = [words_of(tokenizer, sentence, bert.config.max_length) for sentence in sentences]
     places = [places_of(one, word, sentence) for one, sentence in zip(read, sentences, strict=True)]
     if vectors is None:
-        alone = own_nearest(bert, tokenizer, pieces, count)
+        alone = own_nearest(bert, tokenizer, pieces, top)
     else:
-        alone = nearest(vectors, [word], count=count)[0]  # first: the word may be unknown there
+        alone = nearest(vectors, [word], top=top)[0]  # first: the word may be unknown there
     states = [word_states(bert, [one]) for one in read]  # each (L + 1, W, D)
     own = [found[:, there[0]] for found, there in zip(states, places, strict=True)]  # each (L + 1, D)
     alike = F.cosine_similarity(own[0], own[1], dim=-1)
@@ -108,13 +108,13 @@ def contrast(
     if corpus:
         given = sources.documents(sources.expand(corpus), sources.TextOptions())
         text = itertools.chain.from_iterable(given)
-        like = [*_like(bert, tokenizer, text, torch.stack([one[chosen] for one in own]), chosen, word, count)]
+        like = [*_like(bert, tokenizer, text, torch.stack([one[chosen] for one in own]), chosen, word, top)]
     senses = [
         Sense(
             sentence,
             len(there),
-            None if model is None else instead(model, tokenizer, one, one.spans[there[0]], word, count),
-            None if model is None else _top(model, tokenizer, state[-1], word, count),
+            None if model is None else instead(model, tokenizer, one, one.spans[there[0]], word, top),
+            None if model is None else _top(model, tokenizer, state[-1], word, top),
             near,
         )
         for sentence, one, there, state, near in zip(sentences, read, places, own, like, strict=True)

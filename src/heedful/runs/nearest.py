@@ -34,7 +34,7 @@ def nearest(
     *,
     plus: Sequence[str] = (),
     minus: Sequence[str] = (),
-    count: int = 10,
+    top: int = 10,
 ) -> list[list[Near]]:
     """The nearest words to each word, itself left out; with others added to it and taken away (king - man + woman).
 
@@ -42,8 +42,8 @@ def nearest(
     """
     if not words:
         raise UserError("there is no word to look for; name one")
-    if count < 1:
-        raise UserError(f"--count {count} must be at least 1")
+    if top < 1:
+        raise UserError(f"--top {top} must be at least 1")
     places = {word: number for number, word in enumerate(vectors.words)}
     unit = unit_rows(vectors.matrix)  # (V, D)
     around = [find(places, word) for word in (*plus, *minus)]
@@ -53,7 +53,7 @@ def nearest(
         query = unit[place] + signs @ unit[around] if around else unit[place]
         if np.linalg.norm(query) < NOTHING:
             raise UserError(_nothing(vectors.words[place], plus, minus))
-        found.append(ranked(vectors.words, unit @ unit_rows(query[None])[0], {place, *around}, count))
+        found.append(ranked(vectors.words, unit @ unit_rows(query[None])[0], {place, *around}, top))
     return found
 
 

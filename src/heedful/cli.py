@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(str(error), 2)
     except Interrupted as stop:
         _fail(str(stop), 130)
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+    except KeyboardInterrupt as stop:
+        _fail(str(stop) or "interrupted", 130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has enough
         sys.exit(0)

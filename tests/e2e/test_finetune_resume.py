@@ -88,6 +88,20 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on_exactly(
     assert told(out) == told(reference)
 
 
+def test_interrupted_twice_it_says_from_where_to_go_on(
+    tmp_path: Path, command: list[str | Path], reference: Path, heedful: Run
+):
+    out = tmp_path / "out"
+    twice = "[os.kill(os.getpid(), signal.SIGINT) for _ in range(2)]"
+    broken = heedful(f'at(finetune, "finetuning_terms", call=5, act=lambda: {twice})', [*command, "--out", out])
+    assert broken.code == 130
+    go_on = re.escape(f"heedful finetune --resume --out {out}")
+    assert re.fullmatch(rf"heedful: interrupted; go on from checkpoint step-0+\d with: {go_on}\n", broken.err)
+    done = heedful("", ["finetune", "--resume", "--out", out])
+    assert (done.code, done.err) == (0, "")
+    assert (out / "model.safetensors").read_bytes() == (reference / "model.safetensors").read_bytes()
+
+
 def test_killed_between_and_within_seeds_it_ends_with_the_same_model(
     tmp_path: Path, command: list[str | Path], heedful: Run
 ):

@@ -95,12 +95,12 @@ def test_curves_of_images_have_what_was_held_out_beside_the_training(tmp_path: P
         "images a second",
     }
     points = {line.get_label(): line.get_xydata().tolist() for line in panels["images: loss"].lines}
-    assert points == {"training": [[3, 2.5]], "held out": [[5, 1.5]]}
+    assert points == {pictures.CHANGED: [[3, 2.5]], "held out": [[5, 1.5]]}
     points = {line.get_label(): line.get_xydata().tolist() for line in panels["images: share right"].lines}
-    assert points == {"training": [[3, 0.25]], "held out": [[5, 0.75]]}
+    assert points == {pictures.CHANGED: [[3, 0.25]], "held out": [[5, 0.75]]}
     legend = panels["images: loss"].get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["training", "held out"]
+    assert [text.get_text() for text in legend.get_texts()] == [pictures.CHANGED, "held out"]
 
 
 @pytest.mark.parametrize("labels", [("a", "b", "c"), ("circle", "cross", "square"), ("abcdefgh", "b")])

@@ -70,6 +70,8 @@ HELD_OUT = {
     "image_accuracy": "accuracy",
 }
 """What a metric of the training is called where it is of what was held out."""
+CHANGED = "training, images as changed"
+"""Harder to tell than those held out, so the two do not compare."""
 
 
 def curves(folder: Path, path: Path) -> None:
@@ -89,6 +91,8 @@ def curves(folder: Path, path: Path) -> None:
         there = []
         for kind, style, label in (("train", "C0-", "training"), ("heldout", "C1o-", "held out")):
             told = HELD_OUT.get(name, name) if kind == "heldout" else name
+            if kind == "train" and name.startswith("image_"):
+                label = CHANGED
             points = [(line["step"], line[told]) for line in lines if line["kind"] == kind and told in line]
             if points:
                 steps, values = zip(*points, strict=True)

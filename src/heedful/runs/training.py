@@ -161,6 +161,10 @@ def run(
             raise job.world.ending(UserError(line)) from None
         except Interrupted as stop:
             raise job.world.ending(Interrupted(f"{stop}; go on with: {resume}")) from None
+        except KeyboardInterrupt:  # the second: it would not wait for a checkpoint
+            saved = checkpoint.steps(folder)
+            ready = f"go on from checkpoint {saved[-1].name} with: {resume}" if saved else "nothing was saved"
+            raise KeyboardInterrupt(f"interrupted; {ready}") from None
         except torch.OutOfMemoryError:
             saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
             raise UserError(f"the GPU's memory is too small for this; try {smaller}, in a new --out{saved}") from None

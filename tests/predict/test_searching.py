@@ -163,7 +163,7 @@ def test_scores_are_the_same_a_few_rows_at_a_time(kind: str, monkeypatch: pytest
 
 
 def test_a_gpu_without_enough_memory_is_told_of(monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError
 
     made = searcher("transformer")

@@ -182,7 +182,7 @@ class _Few:
     def __init__(self, searcher: TorchSearcher) -> None:
         self.longest = searcher.longest
 
-    def search(self, sentences: list[object], _: object) -> list[list[object]]:
+    def search(self, sentences: list[object], *_: object) -> list[list[object]]:
         return [[] for _ in sentences]
 
 

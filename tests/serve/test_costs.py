@@ -5,9 +5,10 @@ import time
 import pytest
 
 from heedful.data.tokenizer import MASK
+from heedful.decode import SearchOptions
 from heedful.serve.batching import Gone
 from heedful.serve.limits import Limits
-from heedful.serve.translate_work import Source
+from heedful.serve.translate_work import Source, TranslateWork
 from heedful.serve.word_work import AnswerWork, Question, TagWork, Words, WriteWork, Writing
 
 LONG = "anna lives in oslo . " * 380_000
@@ -76,6 +77,7 @@ def test_long_work_stops_when_nobody_waits(served):
         (TagWork(tagger, tagger.reader("tag"), 65536), Words(text)),
         (AnswerWork(answerer.reader("answer"), 65536), Question("who ?", text)),
         (WriteWork(filler, 65536), writing(seed=3)),
+        (TranslateWork(served.predictor("translator"), SearchOptions(), False), Source("two seven four one nine")),
     ]
     for work, example in works:
         prepared = work.prepare([example])

@@ -39,10 +39,12 @@ def search(
     device: torch.device,
     recorder: Recorder | None = None,
     watch: Callable[[Turn], None] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each sentence its best hypotheses, the best first. With a recorder, the work of a step is replayed.
 
-    Whoever watches a beam search is told of each step; sentences that are done may have left the batch by then.
+    Whoever watches a beam search is told of each step; sentences that are done may have left the batch by then. Every
+    few steps whoever waits is given a look, and may end the search by raising.
     """
     found: list[list[Hypothesis]] = [[] for _ in task.limits]
     if not found:
@@ -64,6 +66,8 @@ def search(
         if length == longest:
             break
         if (length + 1) % look_every == 0:
+            if look is not None:
+                look()
             beams = _leave(steps, beams, options, found, recorder)
             if not beams.numbers:
                 return found

@@ -6,7 +6,7 @@ changes scores before they become probabilities, not after; the probability of w
 other tokens; and only the first draws of a process follow the seed. What it can't do at all is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,12 @@ class CTranslate2Searcher:
         self.never = [[self.target_tokens[number]] for number in sorted(never - {card.marks.eos})]
         self.batching = {"max_batch_size": BATCH_TOKENS[self.translator.device], "batch_type": "tokens"}
 
-    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+    def search(
+        self,
+        sentences: Sequence[Sentence],
+        options: SearchOptions,
+        look: Callable[[], None] | None = None,  # noqa: ARG002 (it does not come back before the end)
+    ) -> list[list[Hypothesis]]:
         """The best hypotheses for each sentence."""
         refuse(options)
         if options.sample and options.top_k == 1:  # which ctranslate2 draws but once

@@ -49,8 +49,10 @@ class Searcher(Protocol):
     longest: int
     """Most tokens of a source, and of a target."""
 
-    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The best hypotheses for each sentence."""
+    def search(
+        self, sentences: Sequence[Sentence], options: SearchOptions, look: Callable[[], None] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence. Now and then the caller gets a look, and may end it by raising."""
         ...
 
     def score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray]:
@@ -82,13 +84,16 @@ class TorchSearcher:
         self.recorder = Recorder(self.device) if self.device.type == "cuda" else None
         self._turn = Lock()
 
-    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The best hypotheses for each sentence."""
+    def search(
+        self, sentences: Sequence[Sentence], options: SearchOptions, look: Callable[[], None] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best hypotheses for each sentence; every few steps a look, which may raise."""
         found: list[list[Hypothesis]] = [[] for _ in sentences]
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"]) // options.width
         with self._resting(), _enough_memory():
             for chosen in by_length([len(one.ids) + 1 for one in sentences], room, padded=True):
-                answers = self._batch([sentences[number] for number in chosen], _drawn(options, sentences[chosen[0]]))
+                drawn = _drawn(options, sentences[chosen[0]])
+                answers = self._batch([sentences[number] for number in chosen], drawn, look=look)
                 for number, answer in zip(chosen, answers, strict=True):
                     found[number] = answer
         return found
@@ -105,6 +110,7 @@ class TorchSearcher:
         sentences: Sequence[Sentence],
         options: SearchOptions,
         watch: Callable[[Turn], None] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> list[list[Hypothesis]]:
         real = len(sentences)
         if self.recorder is not None:  # which knows a few sizes only
@@ -123,7 +129,7 @@ class TorchSearcher:
             [one.prefix for one in sentences],
             mask,
         )
-        found = search(steps, task, self.search_marks, options, self.device, self.recorder, watch)[:real]
+        found = search(steps, task, self.search_marks, options, self.device, self.recorder, watch, look)[:real]
         if self.half:
             check_range(all(found))  # nothing ends with a score that is no number
         return found

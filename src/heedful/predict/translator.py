@@ -1,7 +1,7 @@
 """A translator: text in, text out. What searches is an engine; what takes text apart, the two vocabularies."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, overload
 
@@ -112,10 +112,10 @@ class TranslationReader:
         self.seen += 1
         return Asked(Sentence(ids, self.prefix, self.seen), example.source)
 
-    def answer(self, prepared: Sequence[Asked]) -> list[list[Translation]]:
-        """The best translations of each, the best first."""
+    def answer(self, prepared: Sequence[Asked], look: Callable[[], None] | None = None) -> list[list[Translation]]:
+        """The best translations of each, the best first. Every few tokens there is a look, which may raise."""
         full = [one for one in prepared if one.sentence.ids]
-        found = self.translator.searcher.search([one.sentence for one in full], self.options)
+        found = self.translator.searcher.search([one.sentence for one in full], self.options, look)
         pairs = [(one.sentence.ids, each.ids) for one, best in zip(full, found, strict=True) for each in best]
         tables = iter(self.translator.searcher.align(pairs)) if self.align else None
         answered = iter(

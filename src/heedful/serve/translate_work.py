@@ -8,7 +8,7 @@ from heedful.data.flaws import Flaw
 from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.predict.translator import Asked, Translation, TranslationReader, Translator
-from heedful.serve.batching import Wanted
+from heedful.serve.batching import Gone, Wanted
 from heedful.serve.refusals import Refusal
 from heedful.serve.text_work import too_long
 
@@ -66,6 +66,11 @@ class TranslateWork:
         """Of the source, for each hypothesis that is followed."""
         return (len(prepared.sentence.ids) + 1) * self.options.width
 
-    def answer(self, prepared: Sequence[Asked], wanted: Wanted) -> list[list[Translation]]:  # noqa: ARG002 (it is one batch)
-        """The best translations of each."""
-        return self._reader("", False).answer(prepared)
+    def answer(self, prepared: Sequence[Asked], wanted: Wanted) -> list[list[Translation]]:
+        """The best translations of each, as long as anybody wants them."""
+
+        def look() -> None:
+            if not wanted():
+                raise Gone
+
+        return self._reader("", False).answer(prepared, look)

@@ -1,6 +1,7 @@
 """An exported page in a browser that reaches nobody: every view shows what the API would have said."""
 
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +14,11 @@ from PIL import Image
 from heedful.explore.about import About
 from heedful.explore.explorer import Explorer, Opened
 from heedful.explore.export import export
-from tests.e2e.browsing import Host, Reader, numbers, percent
+from tests.e2e.browsing import STATIC, Host, Reader, numbers, percent
 
 TEXT = "It was a river."
+TYPED = "main :is(textarea, input:not([type=checkbox], [type=range]))"
+CONTROLS = ".view :is(button:enabled:not(.saves button), select):visible"
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +47,31 @@ def go(reader: Reader, view: str, **values: Any) -> None:
     assert reader.text(".trouble") == ""
 
 
+def use_all(reader: Reader, view: str, **values: Any) -> int:
+    """Use every button and every option of a view, each from where it was; how many there are that can be used."""
+    go(reader, view, **values)
+    assert reader.page.locator(TYPED).count() == 0
+    given = reader.texts(".given b")
+    controls = reader.page.locator(CONTROLS)
+    count = controls.count()
+    for number in range(count):
+        options = controls.nth(number).locator("option").count()
+        for option in range(options or 1):
+            if options:
+                controls.nth(number).select_option(index=option)
+            else:
+                controls.nth(number).click()
+            reader.settle()
+            assert reader.text(".trouble") == "", (number, option)
+            assert reader.texts(".given b") == given
+            go(reader, view, **values)
+    return count
+
+
 def test_it_opens_on_its_text(reader: Reader, explorer: Explorer):
     reader.page.goto(reader.host.url)
     reader.settle()
-    assert reader.page.input_value("textarea, input[type=text]") == TEXT
+    assert reader.texts(".given b") == [TEXT]
     assert reader.text("h1") == "Attention"
     assert reader.text(".trouble") == ""
 
@@ -75,6 +99,54 @@ def test_a_hidden_word_has_its_candidates(reader: Reader, explorer: Explorer):
     assert reader.texts(".bars .bar-name")[0] == best["token"]
 
 
+@pytest.mark.parametrize(
+    ("model", "view", "values"),
+    [
+        ("words", "blanks", {}),
+        ("words", "blanks", {"hide": 3}),
+        ("words", "blanks", {"write": 1}),
+        ("words", "attention", {"token": 1}),
+        ("words", "head", {}),
+        ("translator", "attention", {"part": "cross"}),
+        ("translator", "head", {}),
+        ("translator", "translation", {"node": 1}),
+        ("recurrent", "translation", {}),
+    ],
+)
+def test_what_can_be_used_has_an_answer(reader: Reader, model: str, view: str, values: dict[str, Any]):
+    assert use_all(reader, view, model=model, text=TEXT, **values) > 3
+
+
+def test_what_was_left_out_can_not_be_chosen(browser: Any, host: Host, tmp_path: Path):
+    """There is room for *it*, which the view opens on, for [CLS], and for a part of *a*."""
+    path, asked = tmp_path / "page.html", {"model": "words", "text": "A river was it."}
+    explorer = Explorer(Opened({"words": host.models["words"]}))
+    _, left = export(explorer, path, About(text=asked["text"]), most_bytes=166_000)
+    assert left is not None
+    with Reader(browser, SimpleNamespace(url=path.as_uri()), offline=True) as reading:  # pyrefly: ignore
+        use_all(reading, "head", **asked)
+        assert reading.texts(".tokens :enabled") == ["[CLS]", "a", "it"]
+        reading.page.focus(".tokens [aria-pressed=true]")
+        reading.page.keyboard.press("ArrowLeft")
+        assert reading.text(".tokens :focus") == "a"
+        use_all(reading, "head", **asked, token=1)
+        assert reading.texts(".inside .field:has-text('Layer') option") == ["1"]
+        go(reading, "head", **asked, token=2)
+        assert reading.text(".tokens [aria-pressed=true]") == "it"
+
+
+def test_its_words_are_told_in_both_languages(reader: Reader):
+    go(reader, "translation", model="translator", text=TEXT)
+    for code in ("ko", "en"):
+        words = json.loads((STATIC / f"text.{code}.json").read_text(encoding="utf-8"))
+        reader.click(f".settings [data-value={code}]")
+        assert reader.texts(".composer .note") == [words["text.given"]]
+        assert reader.text(".hypothesis-told") == words["translation.see"]
+    reader.page.keyboard.press("?")
+    assert "/" not in reader.texts("dialog kbd")
+    reader.page.keyboard.press("Escape")
+
+
 def test_an_image_is_looked_at(browser: Any, host: Host, image_file: Path, tmp_path: Path):
     explorer = Explorer(Opened({"colours": host.models["colours"]}))
     path = tmp_path / "page.html"
@@ -86,6 +158,10 @@ def test_an_image_is_looked_at(browser: Any, host: Host, image_file: Path, tmp_p
         best = explorer.look("colours", base64.b64encode(image_file.read_bytes()).decode())["classes"][0]
         assert best["label"] in reading.text("[data-view=images]")
         assert reading.page.locator("[data-picture=rollout]").count() == 1
+        reading.click("nav.views a:text-is('Positions')")
+        reading.click("nav.views a:text-is('Images')")
+        assert reading.text(".trouble") == ""
+        assert use_all(reading, "images") > 3
 
 
 @pytest.mark.parametrize("model", ["translator", "recurrent"])

@@ -303,7 +303,8 @@ def test_an_exported_page_asks_nobody(newcomer: Reader):
     newcomer.page.route(f"{newcomer.host.url}/", lambda route: route.fulfill(body=html, content_type="text/html"))
     newcomer.go("attention", layer=1, head=2)
     assert newcomer.text("[data-picture=strands] h2") == "Layer 2, head 3"
-    newcomer.page.click(".thumbnail[data-layer='0'][data-head='0']")
+    assert newcomer.page.is_disabled(".thumbnail[data-layer='0'][data-head='0']")
+    newcomer.go("attention", layer=0, head=0)
     newcomer.page.wait_for_selector("[role=alert]:has-text('saved to a file')")
     assert not any("/explore" in url or "/health" in url for url in newcomer.asked)
 

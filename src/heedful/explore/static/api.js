@@ -35,7 +35,7 @@ let asking = null;
 
 /** The answer to a question: `ask("GET", path)`, or `ask("POST", path, body)` without what is undefined in it. */
 export async function ask(method, path, body, signal) {
-  const question = [method, path, body === undefined ? undefined : canonical(body)].filter((part) => part).join(" ");
+  const question = named(method, path, body);
   if (exported) {
     if (question in exported) return exported[question];
     throw new Refused("", "exported", 0);
@@ -46,6 +46,15 @@ export async function ask(method, path, body, signal) {
   answers.set(question, answer);
   if (answers.size > ANSWERS_KEPT) answers.delete(answers.keys().next().value);
   return answer;
+}
+
+/** Whether there is an answer to POST `path`: a server has one to anything, an exported page to what it carries. */
+export function answered(path, body) {
+  return !exported || named("POST", path, body) in exported;
+}
+
+function named(method, path, body) {
+  return [method, path, body === undefined ? undefined : canonical(body)].filter((part) => part).join(" ");
 }
 
 /** JSON with sorted keys and no spaces, as an export writes its questions. */

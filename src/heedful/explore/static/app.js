@@ -42,7 +42,7 @@ let unfetched = false;
 function wanted() {
   const start = exported?.start ?? {};
   const { view: asked, values } = read();
-  const state = asked ? values : { ...start, view: undefined, ...values };
+  const state = { ...start, view: undefined, ...values };
   const open = models.find((one) => one.views.length > 0) ?? models[0] ?? null;
   const model = models.find((one) => one.name === state.model) ?? open;
   const views = viewsOf(model);

@@ -1,5 +1,8 @@
-/* Where one types the sentence, and a second one if there is to be one. Knows nothing of what is done with them. */
+/* Where one types the sentence, and a second one if there is to be one. Knows nothing of what is done with them.
 
+An exported page has answers for its own text alone, which is then only told. */
+
+import { exported } from "heedful/api.js";
 import { h } from "heedful/elements.js";
 import { t } from "heedful/words.js";
 
@@ -7,6 +10,7 @@ import { t } from "heedful/words.js";
 
 `pairLabel` and `pairAdd` are words for the second text; without them there is none. */
 export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
+  if (exported) return given(pairLabel);
   const text = field("text", t("text.sentence"));
   const pair = field("pair", pairLabel ?? "");
   const add = h("button", { type: "button", class: "quiet", onclick: () => unfold(true) }, pairAdd ?? "");
@@ -55,6 +59,16 @@ export function composer(look, { pairLabel = null, pairAdd = null } = {}) {
     grow();
   };
   return form;
+}
+
+/** The text alone, with the reason why no other can be typed. */
+function given(pairLabel) {
+  const element = h("div", { class: "composer" });
+  const told = (label, text) => h("p", { class: "field wide given" }, h("span", {}, label), h("b", {}, text));
+  element.show = (text, pair) => element.replaceChildren(
+    told(t("text.sentence"), text), ...(pair === undefined ? [] : [told(pairLabel, pair)]),
+    h("p", { class: "note" }, t("text.given")));
+  return element;
 }
 
 function field(name, label) {

@@ -1,10 +1,11 @@
 /* What the page asks or says in a window of its own: the server's key, and the keys of the keyboard. */
 
+import { exported } from "heedful/api.js";
 import { h } from "heedful/elements.js";
 import { t } from "heedful/words.js";
 
 const KEYS = [
-  ["1 … 8", "keys.view"], ["/", "keys.text"], ["← → ↑ ↓", "keys.walk"],
+  ["1 … 8", "keys.view"], ...(exported ? [] : [["/", "keys.text"]]), ["← → ↑ ↓", "keys.walk"],
   ["Enter", "keys.pick"], ["Esc", "keys.free"], ["?", "keys.this"],
 ];
 

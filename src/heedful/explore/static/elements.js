@@ -68,7 +68,8 @@ export function walkable(container, selector, columns = () => 1) {
     const at = all.indexOf(event.target.closest(selector));
     const across = columns();
     const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across }[event.key];
-    const next = { Home: 0, End: all.length - 1 }[event.key] ?? at + step;
+    let next = { Home: 0, End: all.length - 1 }[event.key] ?? at + step;
+    while (step && all[next]?.disabled) next += step;
     if (at < 0 || !(next in all)) return;
     event.preventDefault();
     all[next].focus();

@@ -6,8 +6,8 @@ import { t } from "heedful/words.js";
 
 /** A grid of buttons; `thumbnails` are {shape (L, H, rows, columns), values 0 to 255}.
 
-`chosen` is {layer, head}, where the head may be a word for all of the layer's. */
-export function headGrid({ thumbnails, chosen, pick }) {
+`chosen` is {layer, head}, where the head may be a word for all of the layer's; what is not `held` can't be chosen. */
+export function headGrid({ thumbnails, chosen, pick, held = () => true }) {
   const [layers, heads, rows, columns] = thumbnails.shape;
   const colours = sequential();
   const size = rows * columns;
@@ -21,6 +21,7 @@ export function headGrid({ thumbnails, chosen, pick }) {
       class: "thumbnail",
       title,
       tabindex: "-1",
+      disabled: !held(layer, head),
       data: { saved: "", layer, head, focus: `head-${layer}-${head}` },
       aria: { label: title, pressed: String(pressed) },
       onclick: () => pick(layer, head),

@@ -17,12 +17,13 @@ export function kinds(token) {
   return `segment-${token.segment}${token.special ? " special" : ""}`;
 }
 
-/** A row of buttons, one a token. */
-export function tokenRow(tokens, chosen, pick, label) {
+/** A row of buttons, one a token; those that are not `held` can't be chosen. */
+export function tokenRow(tokens, chosen, pick, label, held) {
   const button = (token, index) => h("button", {
     type: "button",
     class: `chip ${kinds(token)}`,
     tabindex: "-1",
+    disabled: !held(index),
     data: { index, focus: `token-${index}` },
     aria: { pressed: String(index === chosen) },
     onclick: () => pick(index),

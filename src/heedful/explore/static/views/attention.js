@@ -1,5 +1,6 @@
 /* Attention: the grid of layers and heads, and a chosen one of them as strands between words or as a matrix. */
 
+import { answered } from "heedful/api.js";
 import { link } from "heedful/address.js";
 import { bars } from "heedful/bars.js";
 import { chooser, h, segments, toggle } from "heedful/elements.js";
@@ -17,6 +18,7 @@ export const what = {
   files: ["src/heedful/nn/attention.py", "src/heedful/explore/trace.py"],
 };
 
+const MATRIX = "/explore/attention/matrix";
 const LISTED = 10;
 const BETWEEN = { ab: [0, 1], ba: [1, 0], aa: [0, 0], bb: [1, 1] };
 
@@ -30,16 +32,18 @@ export function open({ root, model, put }) {
     const grid = await ask("/explore/attention/grid", body);
     const thumbnails = decoded(grid.thumbnails);
     const place = chosenPlace(state, grid, thumbnails);
-    const chosen = place.head === "rollout" ? { layer: place.layer, rollout: true } : place;
-    const weights = decoded((await ask("/explore/attention/matrix", { ...body, ...chosen })).weights);
-    const shown = { state, grid, place, part, parts, put, ...sides(grid, state) };
+    const question = ({ layer, head }) => ({ ...body, layer, ...(head === "rollout" ? { rollout: true } : { head }) });
+    const held = (change) => answered(MATRIX, question({ ...place, ...change }));
+    const weights = decoded((await ask(MATRIX, question(place))).weights);
+    const shown = { state, grid, place, part, parts, put, held, ...sides(grid, state) };
     shown.token = chosenToken(state, shown.rows);
     shown.at = (row, column) => weights.values[row * weights.shape[1] + column];
     const one = h("div", { class: "one" });
     stage.replaceChildren(
       h("div", { class: "controls" }, controls(shown)),
       picture("heads", t("attention.heads"),
-        headGrid({ thumbnails, chosen: place, pick: (layer, head) => put({ layer, head }) })),
+        headGrid({ thumbnails, chosen: place, pick: (layer, head) => put({ layer, head }),
+                   held: (layer, head) => held({ layer, head }) })),
       one);
     one.append(headPicture(shown, one.clientWidth));
     if (shown.token !== null) stage.append(looks(shown));
@@ -84,7 +88,8 @@ function chosenToken(state, rows) {
   return rows.some((one) => one.index === asked) ? asked : null;
 }
 
-function controls({ state, grid, place, part, parts, put, token }) {
+function controls({ state, grid, place, part, parts, put, held, token }) {
+  const layers = numbered(grid.layers).filter(([layer]) => held({ layer }));
   const heads = [...numbered(grid.heads), ["mean", t("attention.mean")]];
   if (part !== "cross") heads.push(["rollout", t("attention.rollout")]);
   const shows = [["strands", t("attention.asStrands")], ["matrix", t("attention.asMatrix")]];
@@ -93,8 +98,9 @@ function controls({ state, grid, place, part, parts, put, token }) {
   return [
     parts.length > 1 &&
       segments(t("attention.part"), parts.map((one) => [one, t(`attention.${one}`)]), part, another),
-    chooser(t("attention.layer"), numbered(grid.layers), place.layer, (layer) => put({ ...place, layer })),
-    chooser(t("attention.head"), heads, place.head, (head) => put({ ...place, head })),
+    chooser(t("attention.layer"), layers, place.layer, (layer) => put({ ...place, layer })),
+    chooser(t("attention.head"), heads.filter(([head]) => held({ head })), place.head,
+      (head) => put({ ...place, head })),
     segments(t("attention.show"), shows, state.show === "matrix" ? "matrix" : "strands", (show) => put({ show })),
     grid.tokens.some((one) => one.segment === 1) &&
       segments(t("attention.between"), between, state.between ?? "", (value) => put({ between: value || undefined })),

@@ -1,5 +1,6 @@
 /* Blanks: hide words and see what the model would write there; or let it write, step by step. */
 
+import { answered, exported } from "heedful/api.js";
 import { bars } from "heedful/bars.js";
 import { composer } from "heedful/composer.js";
 import { chooser, h } from "heedful/elements.js";
@@ -19,6 +20,7 @@ const HIDDEN = "5";
 const MASK = "[MASK]";
 const COUNT = 8;
 const WORD = /\[MASK\]|[\p{L}\p{N}\p{M}]+(?:['’-][\p{L}\p{N}\p{M}]+)*|\S/gu;
+const GENERATE = "/explore/generate";
 const ORDERS = ["mask-predict", "gibbs"];
 const WORDS = 8;
 
@@ -37,7 +39,8 @@ export function open({ root, model, put }) {
     const answer = holes.length
       ? await ask("/explore/blanks", { model: model.name, text: masked, count: COUNT })
       : { blanks: [], filled: null };
-    const written = state.write === undefined ? null : await ask("/explore/generate", generation(masked, state));
+    const written = state.write === undefined ? null : await ask(GENERATE, generation(masked, state));
+    const orders = ORDERS.filter((order) => answered(GENERATE, generation(masked, { ...state, order })));
     playing?.stop();
     playing = written && player(written.steps.map(frame), t("blanks.step"));
     stage.replaceChildren(
@@ -47,15 +50,15 @@ export function open({ root, model, put }) {
           : h("p", { class: "filled" }, answer.filled)),
       h("div", { class: "candidates", hidden: !holes.length },
         answer.blanks.map((blank, i) => candidates(blank, i, holes[i], words, text))),
-      picture("writing", t("blanks.writing"),
+      orders.length ? picture("writing", t("blanks.writing"),
         h("p", { class: "note unsaved" }, t(holes.length ? "blanks.into" : "blanks.after")),
-        writing(state, holes.length > 0), playing ?? []));
+        writing(state, orders, holes.length > 0), playing ?? []) : "");
   }
 
-  /** The text's words as buttons that hide them. */
+  /** The text's words as buttons that hide them; in an exported page one at a time, as its answers are. */
   function chips(words, text) {
     const turn = (word) => {
-      const hidden = words.filter((one) => (one === word ? !one.hidden : one.hidden));
+      const hidden = words.filter((one) => (one === word ? !one.hidden : one.hidden && !exported));
       put({ text, hide: listed(hidden), write: undefined });
     };
     const chip = (word) => h("button", {
@@ -69,7 +72,7 @@ export function open({ root, model, put }) {
     return h("p", { class: "chips", role: "group", aria: { label: t("blanks.hide") } }, words.map(chip));
   }
 
-  /** What may stand in a blank; a click writes it there. */
+  /** What may stand in a blank; a click writes it there, but in an exported page, which knows no other text. */
   function candidates(blank, number, word, words, text) {
     const write = (token) => {
       const left = words.filter((one) => one.hidden && one !== word);
@@ -85,7 +88,7 @@ export function open({ root, model, put }) {
     const title = word.blank ? t("blanks.blank", { number: number + 1 }) : t("blanks.for", { word: word.text });
     const original = word.text.toLowerCase();
     return picture(`blank-${number + 1}`, title, bars(blank.candidates.map(({ token, probability }) => ({
-      name: name(token),
+      name: exported ? token : name(token),
       share: probability,
       class: token.toLowerCase() === original ? "right" : null,
     }))));
@@ -96,14 +99,14 @@ export function open({ root, model, put }) {
     return { model: model.name, text, words: Number(state.words ?? WORDS), seed: Number(state.seed ?? 0), order };
   }
 
-  function writing(state, intoBlanks) {
+  function writing(state, orders, intoBlanks) {
     const number = (name, label, value, low, high) =>
       numberField({ label, name, value, low, high, pick: (kept) => put({ [name]: kept }, { replace: true }) });
     return h("div", { class: "controls unsaved" },
-      chooser(t("blanks.order"), ORDERS.map((order) => [order, t(`blanks.${order}`)]), state.order ?? ORDERS[0],
+      chooser(t("blanks.order"), orders.map((order) => [order, t(`blanks.${order}`)]), state.order ?? ORDERS[0],
         (order) => put({ order }, { replace: true })),
-      !intoBlanks && number("words", t("blanks.count"), state.words ?? WORDS, 1, 32),
-      number("seed", t("blanks.seed"), state.seed ?? 0, 0, 9999),
+      !exported && !intoBlanks && number("words", t("blanks.count"), state.words ?? WORDS, 1, 32),
+      !exported && number("seed", t("blanks.seed"), state.seed ?? 0, 0, 9999),
       h("button", { type: "button", class: "primary", data: { focus: "write" }, onclick: () => put({ write: 1 }) },
         t("blanks.go")));
   }

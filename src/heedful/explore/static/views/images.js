@@ -1,5 +1,6 @@
 /* Images: which patches a head looks at, over the picture; rollout; and what the model takes it for. */
 
+import { exported } from "heedful/api.js";
 import { bars } from "heedful/bars.js";
 import { digit, DIGITS } from "heedful/digits.js";
 import { chooser, h, walkable } from "heedful/elements.js";
@@ -25,14 +26,13 @@ export function open({ root, model, put }) {
     DIGITS.map((name) => digitButton(name, () => put({ digit: name, image: undefined }))));
   const settle = walkable(digits, ".thumbnail");
   const stage = h("div", { class: "images" });
-  root.append(
-    h("div", { class: "sources" },
-      h("div", { class: "drop" }, file, h("label", { class: "button", for: "image-file" }, t("images.choose")),
-        h("span", { class: "note" }, t("images.drop"))),
-      h("div", { class: "field" }, h("span", {}, t("images.digits")), digits)),
-    trouble, stage);
+  const sources = h("div", { class: "sources" },
+    h("div", { class: "drop" }, file, h("label", { class: "button", for: "image-file" }, t("images.choose")),
+      h("span", { class: "note" }, t("images.drop"))),
+    h("div", { class: "field" }, h("span", {}, t("images.digits")), digits, h("span", {}, t("images.drawn"))));
+  root.append(exported ? h("p", { class: "note" }, t("images.given")) : sources, trouble, stage);
   file.addEventListener("change", () => take(file.files[0]));
-  const deaf = receive(root, take);
+  const deaf = exported ? undefined : receive(root, take);
 
   async function take(given) {
     trouble.textContent = "";
@@ -120,7 +120,7 @@ function taken({ image, classes }) {
 
 function size({ image_size: side, patch_size: patch }, { grid: [rows, columns] }, digitName) {
   const told = t("images.size", { side, rows, columns, patch });
-  return digitName === null ? `${told} ${t("images.reduced")}` : told;
+  return digitName === null && !exported ? `${told} ${t("images.reduced")}` : told;
 }
 
 function drawOver(frame, { image, grid }, weights, label) {

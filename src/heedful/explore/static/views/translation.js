@@ -1,6 +1,6 @@
 /* Translation: the beam as a tree that grows step by step, what it found, and where in the source that came from. */
 
-import { canonical } from "heedful/api.js";
+import { answered, canonical, exported } from "heedful/api.js";
 import { beamTree, wayTo } from "heedful/beamtree.js";
 import { composer } from "heedful/composer.js";
 import { chooser, h } from "heedful/elements.js";
@@ -73,13 +73,15 @@ export function open({ root, model, put }) {
     const beams = BEAMS.includes(Number(state.beams)) ? Number(state.beams) : 4;
     const penalty = state.penalty === undefined || Number.isNaN(Number(state.penalty)) ? 1 : Number(state.penalty);
     form.show(text, state.prefix);
-    controls.replaceChildren(
-      chooser(t("translation.beams"), BEAMS.map((count) => [count, String(count)]), beams,
-        (count) => put({ beams: Number(count), ...ANEW })),
-      numberField({ label: t("translation.penalty"), name: "penalty", value: penalty, ...PENALTY,
-                    pick: (value) => put({ penalty: value, ...ANEW }) }));
     const length_penalty = penalty === 1 ? undefined : penalty; // what an exported page was asked
-    const found = await searched({ model: model.name, text, prefix: state.prefix, beams, length_penalty }, ask);
+    const question = { model: model.name, text, prefix: state.prefix, beams, length_penalty };
+    const widths = BEAMS.filter((count) => answered("/explore/translate", { ...question, beams: count }));
+    controls.replaceChildren(
+      chooser(t("translation.beams"), widths.map((count) => [count, String(count)]), beams,
+        (count) => put({ beams: Number(count), ...ANEW })),
+      exported ? "" : numberField({ label: t("translation.penalty"), name: "penalty", value: penalty, ...PENALTY,
+                                    pick: (value) => put({ penalty: value, ...ANEW }) }));
+    const found = await searched(question, ask);
     const { answer, tree, playing } = found;
     const best = index(state.best, answer.translations.length) ?? 0;
     const chosen = index(state.node, answer.tree.length);
@@ -113,9 +115,10 @@ function legend() {
     h("span", { class: state }, h("span", { class: "swatch" }), t(`translation.${state}`))));
 }
 
-/** What the chosen box stands for, and the way to make all translations begin with it. */
+/** What the chosen box stands for, and (but in an exported page) the way to make all translations begin with it. */
 function told(nodes, chosen, prefix, put) {
-  if (!chosen) return h("p", { class: "note unsaved hypothesis-told" }, t("translation.pick"));
+  const ways = exported ? "translation.see" : "translation.pick";
+  if (!chosen) return h("p", { class: "note unsaved hypothesis-told" }, t(ways));
   const node = nodes[chosen];
   const text = written(nodes, node);
   const token = node.token.replaceAll("▁", "_");
@@ -127,7 +130,7 @@ function told(nodes, chosen, prefix, put) {
   return h("div", { class: "hypothesis-told" },
     h("p", { class: "written" }, text || t("translation.nothing")),
     h("p", { class: "note" }, numbers.filter(Boolean).join(" · ")),
-    text && text !== prefix && h("button", { type: "button", data: { focus: "force" },
+    !exported && text && text !== prefix && h("button", { type: "button", data: { focus: "force" },
       onclick: () => put({ prefix: text, ...ANEW }) }, t("translation.force")));
 }
 

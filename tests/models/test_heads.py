@@ -58,6 +58,18 @@ def test_a_token_is_read_from_its_own_state(task: str, outputs: int):
     torch.testing.assert_close(packed, PACKED.pack(expected), rtol=1e-4, atol=1e-5)
 
 
+@torch.no_grad()
+def test_numbers_are_single_whatever_the_encoder_computes_in():
+    """Double stands for half here, which some processors can't multiply."""
+    for task, dtype in (("regress", torch.float32), ("classify", torch.float64)):
+        model = model_for(task)
+        expected = model(IDS, SEGMENTS, MASK)
+        model.double().exact()
+        found = model(IDS, SEGMENTS, MASK)
+        assert found.dtype is dtype
+        torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_the_two_ways_to_pool_differ():
     assert (
         model_for("classify")(IDS, SEGMENTS, MASK) - model_for("classify", "mean")(IDS, SEGMENTS, MASK)

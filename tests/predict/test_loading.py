@@ -87,3 +87,15 @@ def test_on_a_gpu_translations_are_those_of_full_precision(
         assert [one.text for one in found.translate(texts)] == targets
     for one, other in zip(found.score(texts, targets), exact.score(texts, targets), strict=True):
         assert one.log_prob == pytest.approx(other.log_prob, abs=0.2)
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", HALVES)
+def test_on_a_gpu_large_numbers_keep_their_digits(precision: str, small_folder: Callable[[str], Path]):
+    exact = heedful.load(small_folder("regress"), "cpu")
+    predictor = heedful.load(small_folder("regress"), "cuda", precision=precision)
+    for one in (exact, predictor):
+        with torch.no_grad():
+            one.engine.model.output.bias.add_(400_000.0)
+    expected, found = ([*one.regress(text).values()] for one in (exact, predictor) for text in TEXTS[:1])
+    np.testing.assert_allclose(found, expected, atol=0.5)

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,6 +223,8 @@ def test_numbers_are_scaled_to_mean_0_and_deviation_1():
 
 
 def test_a_number_that_never_changes_is_refused():
+    with pytest.raises(UserError, match=r"the numbers lie 30 around 1700000030, too close for .*; subtract"):
+        dataset.scale([text("x", (1.7e9,)), text("x", (1.7e9 + 60,))])
     with pytest.raises(UserError, match="every example has the same number 7; there is nothing to learn"):
         dataset.scale([text("x", (1.0, 7.0)), text("x", (2.0, 7.0))])
 
@@ -243,6 +246,8 @@ def test_weights_make_every_class_count_the_same(tokenizer: Tokenizer):
     examples = [text("the mill", labels) for labels in [("a",), ("a", "b"), ("a",), ()]]
     made = dataset.prepare(many, examples, tokenizer, length=48, truncate=False, bad=refuse)
     assert dataset.weights(many, made).tolist() == pytest.approx([1 / 3, 3 / 1])
+    everywhere = replace(made, targets=np.ones_like(made.targets))
+    assert dataset.weights(many, everywhere).tolist() == pytest.approx([1 / 4, 1 / 4])
     tags = Head(task="tag", labels=("O", "X"), length=48, overlap=12)
     sentences = [TagExample("f", ("the", "mill", "is"), ("O", "X", "O"))]
     made = dataset.prepare(tags, sentences, tokenizer, length=48, truncate=False, bad=refuse)

@@ -136,6 +136,8 @@ def test_a_folder_is_complete_for_the_run_that_made_it_alone(tmp_path: Path):
         RECIPE, model=replace(RECIPE.model, size="auto"), optimizer=replace(RECIPE.optimizer, lr=None)
     )
     assert is_complete(out, undecided, read_recipe)
+    left_open = replace(RECIPE, optimizer=replace(RECIPE.optimizer, batch_tokens="budget"))
+    assert is_complete(out, left_open, read_recipe)
     assert not is_complete(out, replace(RECIPE, run=replace(RECIPE.run, steps=8)), read_recipe)
     assert not is_complete(out, replace(RECIPE, corpus=("b.txt",)), read_recipe)
     (out / "heedful.toml").write_text("[learning]\nlr = 1.0\n", encoding="utf-8")  # of another kind of run

@@ -233,6 +233,11 @@ def test_batches_that_suit_the_time_are_chosen_said_noted_and_kept(
     assert sizes == [("tiny",)]  # as asked for, and once
     said = "--batch-tokens budget: 16384; sees about 90 million tokens in the time\n"
     assert capsys.readouterr().out.count(said) == 1
+    with monkeypatch.context() as patch:
+        failing(2, KeyboardInterrupt(), patch)
+        with pytest.raises(KeyboardInterrupt):
+            go(home, tmp_path / "added", **asked, optimizer__accumulation=2)
+    assert read_recipe(tmp_path / "added" / "heedful.toml").optimizer.batch_tokens == 8192  # as many steps
 
 
 @pytest.mark.parametrize(

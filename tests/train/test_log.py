@@ -1,4 +1,8 @@
+import errno
+import io
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +36,34 @@ def test_a_line_cut_short_goes_too(tmp_path: Path):
     path.write_bytes(b'{"kind": "train", "step": 1}\n{"step": "\xff\n[]\n7\n{}\n')
     keep_until(path, 5)
     assert reports(path) == [1]
+
+
+def test_ends_of_lines_inside_a_text_are_no_ends_of_reports(tmp_path: Path):
+    path = tmp_path / log.SAMPLES
+    whole = "".join(
+        json.dumps({"step": 1, "input": f"a{end}b"}, ensure_ascii=False) + "\n" for end in "\u2028\u2029\x85"
+    )
+    path.write_text(whole, encoding="utf-8")
+    keep_until(path, 5)
+    assert path.read_text(encoding="utf-8") == whole
+
+
+def test_a_terminal_that_is_closed_is_no_reason_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    run, silenced = Log(tmp_path, leads=True), []
+    monkeypatch.setattr(os, "dup2", lambda *_: silenced.append(1))
+    monkeypatch.setattr(run.console, "file", Closed())
+    monkeypatch.setattr(sys, "stderr", Closed())
+    with run.opened(step=0, tensorboard=False):
+        run.note("a line")
+        run.warn("a line")
+        run.progress(0.5, 3, {"loss": 2.0})
+        run.metrics("train", 3, {"loss": 2.0})
+    assert run.console.quiet
+    assert [line["step"] for line in log.read(tmp_path)] == [3]
 
 
 def test_keeping_nothing_of_nothing_makes_nothing(tmp_path: Path):

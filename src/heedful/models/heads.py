@@ -89,4 +89,10 @@ class BertForTask(nn.Module):
         read = encoded.pooled if self.head.reads_sequence else encoded.hidden
         if self.transform is not None:
             read = self.transform(read)
-        return self.output(self.dropout(read))
+        # The last layer of a model in half precision may have kept its own: see `exact`.
+        return self.output(self.dropout(read).to(self.output.weight.dtype))
+
+    def exact(self) -> None:
+        """Give numbers in single precision, whatever the rest computes in: half has three digits, a price has six."""
+        if self.head.task == "regress":
+            self.output.float()

@@ -15,6 +15,7 @@ from heedful.formats import translators, vit
 from heedful.formats.documents import read_document, require_folder
 from heedful.formats.huggingface import load_model
 from heedful.formats.sentence_transformers import read_pooling
+from heedful.models.heads import BertForTask
 from heedful.models.rnn import Rnn
 from heedful.models.vit import ViTClassifier
 from heedful.predict.engine import Engine, TorchEngine
@@ -100,7 +101,10 @@ def load_predictor(
 
         computing: Engine = OnnxEngine(inner, int8=int8)
     else:
-        computing = TorchEngine(load_model(inner).to(*_place(device, precision)))
+        model = load_model(inner).to(*_place(device, precision))
+        if isinstance(model, BertForTask):
+            model.exact()
+        computing = TorchEngine(model)
     return Predictor(computing, wordpiece.load(inner), str(folder), pooling)
 
 

@@ -38,6 +38,8 @@ from heedful.tasks.tagging import NOT_READ
 WINDOWS = {"tag": (256, 4), "answer": (384, 3)}
 """Tokens of a window over a long text, and what part of it neighbours share."""
 HELD_OUT, MOST_HELD_OUT = 0.1, 5000
+FARTHEST = 1e5
+"""Deviations that numbers may lie from zero: of a float's seven digits two are left then."""
 
 
 class Scale(NamedTuple):
@@ -204,7 +206,14 @@ def scale(examples: Sequence[TextExample]) -> Scale:
         raise UserError(
             f"every example has the same number {numbers[0, int(deviation.argmin())]:g}; there is nothing to learn"
         )
-    return Scale(numbers.mean(0), deviation)
+    mean = numbers.mean(0)
+    if (far := np.abs(mean) > FARTHEST * deviation).any():
+        worst = int(far.argmax())
+        raise UserError(
+            f"the numbers lie {deviation[worst]:.3g} around {mean[worst]:.10g}, too close for numbers of that "
+            "size to be told apart in single precision; subtract what they have in common"
+        )
+    return Scale(mean, deviation)
 
 
 def prepare(
@@ -230,7 +239,8 @@ def weights(head: Head, dataset: Dataset) -> np.ndarray:
     """(C,) what makes every class count the same in all; for several labels, as much there as not."""
     if head.task == "multilabel":
         there = np.asarray(dataset.targets).sum(0)
-        return ((len(dataset.inputs) - there) / np.maximum(there, 1)).astype(np.float32)
+        without = np.maximum(len(dataset.inputs) - there, 1)  # what is everywhere must be learned too
+        return (without / np.maximum(there, 1)).astype(np.float32)
     flat = np.concatenate(dataset.targets) if isinstance(dataset.targets, list) else dataset.targets
     counts = np.bincount(flat[flat != NOT_READ], minlength=len(head.labels))
     return (counts.sum() / (len(head.labels) * np.maximum(counts, 1))).astype(np.float32)

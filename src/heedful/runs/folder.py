@@ -117,7 +117,7 @@ def is_complete(out: Path, recipe: Any, read: Callable[[Path], Any]) -> bool:
         changed = differences(read(out / RUN_FILE), recipe)
     except UserError:  # a run of another kind
         return False
-    return all(name in FREE_ON_RESUME or _told(recipe, name) in (None, "auto", ()) for name in changed)
+    return all(name in FREE_ON_RESUME or _told(recipe, name) in (None, "auto", "budget", ()) for name in changed)
 
 
 def _told(recipe: Any, name: str) -> Any:

@@ -21,10 +21,13 @@ from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, may_restart, world
-from heedful.train.log import Log
+from heedful.train.log import Log, counted
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
 from heedful.train.schedule import seconds
+
+FEW = 20
+"""Steps of a budget that are not worth the name."""
 
 
 def interval(every: str) -> tuple[int | None, float | None]:
@@ -153,7 +156,7 @@ def run(
     require_same_step(progress.step, job.world)
     with log.opened(step=progress.step, tensorboard=tensorboard):
         try:
-            train(job, progress)
+            ended = train(job, progress)
         except Diverged as error:
             line = _diverged(error, folder, job.plan)
             if log.leads:
@@ -168,6 +171,9 @@ def run(
         except torch.OutOfMemoryError:
             saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
             raise UserError(f"the GPU's memory is too small for this; try {smaller}, in a new --out{saved}") from None
+    if job.plan.budget is not None and ended.step < FEW:
+        steps = counted(ended.step, "step")
+        log.note(f"only {steps} fitted into the budget, too few to learn; give more time, or take a smaller model")
 
 
 def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: World, progress: Progress) -> None:

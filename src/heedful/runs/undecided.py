@@ -69,7 +69,7 @@ def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, r
     recipe = resolved(replace(recipe, model=replace(recipe.model, size=size)))  # pyrefly: ignore
     said = [f"--size auto: {size}"] if given == "auto" else []
     if open_batch:
-        batch = suited(tokens / ranks.ranks, recipe.objective.length)
+        batch = suited(tokens / (ranks.ranks * recipe.optimizer.accumulation), recipe.objective.length)
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
         said.append(f"--batch-tokens budget: {batch}")
     _note(recipe, out, ranks, f"{', '.join(said)}; sees about {tokens / 1e6:,.0f} million tokens in the time")

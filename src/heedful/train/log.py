@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -58,8 +58,16 @@ class Sample(NamedTuple):
 
 
 class _Console(Console):
+    """Whoever listens may go, as a terminal does that is closed: then training goes on in silence."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As it does, as long as anybody listens."""
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            self.on_broken_pipe()
+
     def on_broken_pipe(self) -> None:
-        """Whoever listened has gone: train on in silence."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -108,7 +116,8 @@ class Log:
     def warn(self, text: str) -> None:
         """A line on standard error."""
         if self.leads:
-            print(f"heedful: {text}", file=sys.stderr)
+            with suppress(OSError):  # a terminal that was closed
+                print(f"heedful: {text}", file=sys.stderr)
 
     def metrics(self, kind: str, step: int, numbers: dict[str, float]) -> None:
         """One line in metrics.jsonl."""
@@ -159,9 +168,9 @@ def read(folder: Path) -> list[dict[str, float | str]]:
     path = folder / FILE
     if not path.is_file():
         raise UserError(f"{folder} holds no run: it has no {FILE}")
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").split("\n")
     try:
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in lines if line]
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error})") from None
 
@@ -171,7 +180,7 @@ def keep_until(path: Path, step: int) -> None:
     if not path.is_file():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):  # texts may have other ends of lines
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")

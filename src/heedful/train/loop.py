@@ -33,6 +33,8 @@ Metrics = dict[str, float]
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 REPORTS = 500
 """Reports of a run, at most one a step."""
+EDGE = 0.002
+"""How near to its beginning and end, as shares of it, a step of a budget may be: at them the rate is zero."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +79,13 @@ class Plan:
     def moment(self, step: int, elapsed: float, late: float = 0.0) -> float:
         """When in the run a step is, from 0 to 1: in its middle, so that neither the first nor the last is wasted.
 
-        In a budget, `late` seconds were over before the first step had been taken.
+        In a budget, `late` seconds were over before the first step had been taken, and how long a step will take is
+        not known: so none is at the very beginning or end.
         """
         if self.steps is not None:
             return (step + 0.5) / self.steps
         assert self.budget is not None
-        return min(1.0, max(0.0, elapsed - late) / max(self.budget - late, 1e-9))
+        return min(1.0 - EDGE, max(EDGE, (elapsed - late) / max(self.budget - late, 1e-9)))
 
     def done(self, progress: Progress) -> float:
         """The share of the run that is behind us."""
@@ -247,7 +250,8 @@ def signals() -> Iterator[list[int]]:
         received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {number: signal.signal(number, note) for number in STOPPING}
+    nohup = [one for one in STOPPING if one.name == "SIGHUP" and signal.getsignal(one) is signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in STOPPING if number not in nohup}
     try:
         yield received
     finally:

@@ -105,6 +105,17 @@ def test_the_form_of_the_text_makes_no_difference(trained, text):
     assert trained.encode([whole]) == trained.encode([apart])
 
 
+def test_a_word_without_end_is_read_in_parts(tmp_path, sentences):
+    made = train(lambda: [*sentences, "강가의물레방아강가의물레방아"] * 2, 251)
+    word = "강가의물레방아" * 43  # 301 letters, as where nobody writes spaces
+    save(made, tmp_path)
+    for tokenizer in (made, load(tmp_path)):
+        assert tokenizer.unk not in tokenizer.encode([word])[0]
+        assert tokenizer.decode(tokenizer.encode([word])[0]).replace(" ", "") == word
+        assert tokens(tokenizer, word[:100]) == tokens(tokenizer, word)[: len(tokens(tokenizer, word[:100]))]
+    assert tokens(made, f"{word[:70]}.{word[:70]}") == [*tokens(made, word[:70]), ".", *tokens(made, word[:70])]
+
+
 def test_an_accent_is_part_of_the_letter(trained):
     assert tokens(trained, "café") != tokens(trained, "cafe")
     assert trained.unk not in trained.encode(["café"])[0]

@@ -440,7 +440,7 @@ def test_a_budget_ends_near_its_time(home: Path, tmp_path: Path):
     go(home, tmp_path / "out", run=PretrainRun(budget="2s", evaluations=1))
     last = reports(tmp_path / "out", "train")[-1]
     assert 2.0 <= last["elapsed"] < 4.0
-    assert last["lr"] == 0.0
+    assert 0.0 < last["lr"] < 1e-5
     assert last["step"] > 10
 
 

@@ -21,6 +21,8 @@ from heedful.errors import UserError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
+LONGEST_WORD = 100
+"""Characters that WordPiece reads of a word, here and elsewhere; a longer one is unknown to it."""
 
 
 class Tokenizer:
@@ -87,6 +89,7 @@ def train(
     if vocab_size <= len(SPECIAL):
         raise UserError(f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000")
     backend = pipeline(models.WordPiece(unk_token=UNK), cased=cased)
+    _cut_long_words(backend)
     limit = max(1000, vocab_size // 4)  # Korean alone has some 2,500 syllables in use
     alone, continuing = _alphabet(backend, sentences(), limit)
     trainer = trainers.WordPieceTrainer(
@@ -110,7 +113,18 @@ def train(
         raise UserError(
             f"vocab_size {vocab_size} is smaller than the text's alphabet ({got}); use --vocab-size {2 * got}"
         )
-    return _from_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), cased=cased)
+    tokenizer = _from_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), cased=cased)
+    _cut_long_words(tokenizer.backend)
+    return tokenizer
+
+
+def _cut_long_words(backend: tokenizers.Tokenizer) -> None:
+    """Have words that WordPiece would take for unknown read in parts: where nobody writes spaces, words have no end.
+
+    For tokenizers of our own alone; published ones stay as their models know them.
+    """
+    part = pre_tokenizers.Split(tokenizers.Regex(rf"[^\s\p{{P}}\p{{S}}]{{{LONGEST_WORD}}}"), "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([part, pre_tokenizers.BertPreTokenizer()])
 
 
 def _alphabet(backend: tokenizers.Tokenizer, sentences: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
@@ -148,7 +162,7 @@ def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> Non
     """Write what transformers' tokenizers read.
 
     `PreTrainedTokenizerFast` takes tokenizer.json as it is; `BertTokenizer` is built anew by transformers from
-    the vocabulary and the settings beside it, and gives the same ids for NFC text.
+    the vocabulary and the settings beside it, and gives the same ids for NFC text without endless words.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,9 @@ CHUNK = 1 << 20
 Errors = Literal["strict", "replace"]
 """What to do with bytes that are not UTF-8."""
 
+FEW_LOST, MOST_LOST = 10, 0.1
+"""Characters, or their share of a text, that may be replaced. With more of them, it is in another encoding."""
+
 _OPEN = {"": Path.open, ".gz": gzip.open, ".xz": lzma.open}
 _HEAD = 64 << 10
 
@@ -79,7 +82,14 @@ def _decode(file: Path, number: int, block: bytes, errors: Errors) -> str:
             raise UserError(f"{file}:{line}: a NUL byte; remove it or go on with --errors replace")
         block = block.replace(b"\0", b"")
     try:
-        return block.decode(errors=errors)
+        text = block.decode(errors=errors)
+        if (lost := text.count("\ufffd")) > max(FEW_LOST, MOST_LOST * len(text)):
+            share = f"{lost / len(text):.0%}"
+            raise UserError(
+                f"{file}:{number}: from here on {share} is not UTF-8, and --errors replace would lose it; "
+                "convert the file (iconv -f CP949 -t UTF-8)"
+            )
+        return text
     except UnicodeDecodeError as error:
         line = number + block.count(b"\n", 0, error.start)
         raise UserError(

@@ -108,8 +108,12 @@ def prepare(
 
 
 def describe(found: Shards) -> str:
-    """How much text there is."""
+    """How much text there is, and how much of it means nothing to its tokenizer."""
+    unknown = float((found.train.tokens == found.tokenizer.unk).mean()) if len(found.train.tokens) else 0.0
+    strange = (
+        f"; {unknown:.1%} of the tokens are unknown: does the tokenizer suit the text?" if unknown > 0.01 else ""
+    )
     return (
         f"text: {len(found.train.documents) - 1:,} documents, {len(found.train.tokens):,} tokens; "
-        f"held out: {len(found.heldout.documents) - 1:,} documents, {len(found.heldout.tokens):,} tokens"
+        f"held out: {len(found.heldout.documents) - 1:,} documents, {len(found.heldout.tokens):,} tokens{strange}"
     )

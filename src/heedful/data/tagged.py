@@ -148,7 +148,7 @@ def _example(where: str, words: object, tags: object, required: bool) -> TagExam
         if not isinstance(word, str):
             raise ValueError(f"token {place} is {shown(word)}, not text; write it as text")
         if not word or word.isspace():
-            raise ValueError(f"token {place} is empty; leave it out, and its tag")
+            raise ValueError(f"token {place} is empty or a blank; leave it out, and its tag")
     if tags is None:
         if required:
             raise ValueError("the tags are missing; write one for each token")

@@ -7,7 +7,7 @@ from typing import Any
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.flaws import Flaw, told
-from heedful.data.tagged import scheme
+from heedful.data.tagged import TagExample, scheme
 from heedful.data.tokenizer import Tokenizer
 from heedful.durable import file_digest
 from heedful.errors import UserError
@@ -15,6 +15,7 @@ from heedful.formats.huggingface import read_config
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.models.bert import BertConfig
 from heedful.models.heads import Head
+from heedful.predict.tags import sentence
 from heedful.runs import dataset
 from heedful.runs.dataset import Dataset, Scale
 from heedful.runs.finetune_options import FinetuneRecipe, resolved
@@ -22,6 +23,8 @@ from heedful.train.log import Log
 
 FEW = 50
 """Examples to evaluate on of which one more or less right is more than chance."""
+SOME = 100
+"""Sentences that show how all are cut into words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,8 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
         raise UserError(f"every example was skipped, so nothing is left to learn from{because(skipped)}")
     _tell(log, head, training, len(examples), skipped)
     _warn_of_dev(log, examples, dev)
+    if task == "tag":
+        _warn_of_characters(log, tokenizer, examples)
     kind = task
     if task == "tag" and scheme(head.labels) == "plain":
         kind = "plain"
@@ -125,6 +130,18 @@ def _warn_of_dev(log: Log, examples: list[Any], dev: list[Any]) -> None:
         log.note(f"{both:,} of the {len(dev):,} examples to evaluate on are in the training data too")
     if len(dev) < FEW:
         log.note(f"there are only {len(dev)} examples to evaluate on; --dev FILE with more would tell better")
+
+
+def _warn_of_characters(log: Log, tokenizer: Tokenizer, examples: list[TagExample]) -> None:
+    """A model of single characters knows no words, which is what texts are cut into."""
+    some = [one.words for one in examples[:SOME]]
+    given = sum(map(len, some))
+    words = sum(len(sentence(tokenizer, "".join(one)).words) for one in some)
+    if 2 * words < given and sum(len(word) == 1 for one in some for word in one) > 0.8 * given:
+        log.note(
+            "the tokens are single characters, but texts are cut into words when the model is asked; "
+            "ask it with characters too (jsonl with `tokens`), or train it on words"
+        )
 
 
 def _tell(log: Log, head: Head, training: Dataset, examples: int, skipped: list[Flaw]) -> None:

@@ -130,11 +130,39 @@ def test_every_pixel_may_be_erased():
 def test_a_zoom_keeps_the_least_share():
     top, left, tall, wide = zoom_boxes(np.random.default_rng(0), 2000, 20, 20, 0.5)
     share = tall * wide / 400
-    assert 0.43 < share.min() < 0.55  # where a side would be longer than the image, it is cut off
+    assert 0.4999 < share.min() < 0.51
     assert share.max() > 0.95
     assert 0.7 < (tall / wide).min() < 0.8
     assert 1.25 < (tall / wide).max() < 1.4
     assert (top.max(), left.max()) > (3.0, 3.0)
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (29, 37), (37, 29), (11, 53), (53, 11), (1, 7)])
+@pytest.mark.parametrize("least", [0.05, 0.5, 0.8, 0.95, 1.0])
+def test_no_zoom_cuts_out_less_than_promised(height: int, width: int, least: float):
+    _, _, tall, wide = zoom_boxes(np.random.default_rng(0), 3001, height, width, least)
+    share, ratio = tall * wide / (height * width), tall / wide
+    assert share.min() > least - 1e-5
+    assert share.max() < 1 + 1e-5
+    usual = (ratio > 3 / 4 - 1e-5) & (ratio < 4 / 3 + 1e-5)
+    # What is none of the usual ratios has a whole side of the image: a box of its share can't be nearer to them.
+    whole = wide if height > width else tall
+    assert (usual | (whole > min(height, width) - 1e-4)).all()
+    if height == width:
+        assert usual.all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (29, 37)])
+def test_boxes_are_drawn_over_all_that_fits(height: int, width: int):
+    """Tall ones and wide ones alike, and every share."""
+    _, _, tall, wide = zoom_boxes(np.random.default_rng(0), 3001, height, width, 0.5)
+    share, ratio = tall * wide / (height * width), tall / wide
+    assert abs(float(share.mean()) - 0.75) < 0.02
+    small = share < 0.55
+    assert ratio[small].min() < 0.78
+    assert ratio[small].max() > 1.2
+    if height == width:
+        assert abs(float(np.log(ratio).mean())) < 0.01
 
 
 def test_a_cut_leaves_its_share_unless_the_rim_is_in_the_way():

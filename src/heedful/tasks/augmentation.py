@@ -101,8 +101,11 @@ def mixed(pixels: Tensor, how: Augmentation, rng: Generator) -> tuple[Tensor, Mi
 
 def zoom_boxes(rng: Generator, count: int, height: int, width: int, least: float) -> np.ndarray:
     """(4, B) float32: top, left, height and width of random parts of an image, of at least such a share."""
-    area = rng.uniform(least, 1.0, count) * height * width
-    ratio = _ratios(rng, ZOOMED_RATIO, count)
+    share = rng.uniform(least, 1.0, count)
+    # No taller than the image, and no wider: a side that had to be cut off would leave less than the share.
+    fits = share * height / width, height / width / share
+    lowest, highest = (np.log(np.clip(bound, *fits)) for bound in ZOOMED_RATIO)
+    area, ratio = share * height * width, np.exp(rng.uniform(lowest, highest))
     tall, wide = np.minimum(np.sqrt(area * ratio), height), np.minimum(np.sqrt(area / ratio), width)
     top, left = rng.random(count) * (height - tall), rng.random(count) * (width - wide)
     return np.stack([top, left, tall, wide]).astype(np.float32)

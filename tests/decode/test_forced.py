@@ -77,8 +77,8 @@ def test_no_run_is_written_twice(scorer: Any, size: int, sample: bool):
     """In a vocabulary so small that it would be."""
     model = scorer(5, seed=size, spread=4.0)
     limits = [Limits(0, 40 if size > 1 else 3)] * 19
-    options = SearchOptions(beam=3, n_best=3, sample=sample)
-    blocking = SearchOptions(beam=3, n_best=3, sample=sample, block_ngrams=size)
+    options = SearchOptions(n_best=3, sample=sample)
+    blocking = SearchOptions(n_best=3, sample=sample, block_ngrams=size)
 
     def repeat(each: SearchOptions) -> int:
         count = 0
@@ -96,7 +96,7 @@ def test_no_run_is_written_twice(scorer: Any, size: int, sample: bool):
 @given(seed=st.integers(0, 999), sample=st.booleans(), size=st.integers(1, 2), fewest=st.integers(0, 30))
 def test_where_nothing_is_left_to_write_the_end_comes(scorer: Any, seed: int, sample: bool, size: int, fewest: int):
     """Three tokens can be written in a row only so often before something repeats."""
-    options = SearchOptions(beam=2, n_best=2, sample=sample, block_ngrams=size, seed=seed)
+    options = SearchOptions(n_best=2, sample=sample, block_ngrams=size, seed=seed)
     for hypotheses in found_by(scorer(5, seed=seed), [Limits(0, 30), Limits(fewest, 30)], options):
         assert hypotheses
         for one in hypotheses:

@@ -35,6 +35,18 @@ from heedful.errors import UserError
         ({"temperature": 0.5}, "temperature is for draws; ask for those too (--sample), or leave it out"),
         ({"top_k": 3}, "top_k is for draws; ask for those too (--sample), or leave it out"),
         ({"top_p": 0.5}, "top_p is for draws; ask for those too (--sample), or leave it out"),
+        (
+            {"beam": 7, "sample": True},
+            "beam is for beam search, which draws do without; leave it out, or --sample",
+        ),
+        (
+            {"coverage_penalty": 5.0, "sample": True},
+            "coverage_penalty is for beam search, which draws do without; leave it out, or --sample",
+        ),
+        (
+            {"early": True, "sample": True},
+            "early is for beam search, which draws do without; leave it out, or --sample",
+        ),
         ({"max_length": 0}, "max_length 0 must be at least 1"),
         ({"min_length": 11, "max_length": 7}, "min_length 11 is more than max_length 7"),
         ({"min_ratio": 2.0, "max_ratio": 1.5}, "min_ratio 2.0 is more than max_ratio 1.5"),
@@ -53,7 +65,7 @@ def test_what_cannot_be_is_refused_in_a_line(changes: dict[str, Any], message: s
 
 
 def test_draws_may_be_more_than_beams():
-    assert SearchOptions(beam=2, n_best=7, sample=True).width == 7
+    assert SearchOptions(n_best=7, sample=True).width == 7
     assert SearchOptions(beam=3, n_best=2).width == 3
 
 

@@ -93,6 +93,9 @@ class SearchOptions:
         for name, value in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
             if not self.sample and getattr(self, name) != value:
                 raise UserError(f"{name} is for draws; ask for those too (--sample), or leave it out")
+        for name in ("beam", "coverage_penalty", "early"):
+            if self.sample and getattr(self, name) != getattr(type(self), name):
+                raise UserError(f"{name} is for beam search, which draws do without; leave it out, or --sample")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"seed {self.seed} must lie between 0 and 2^63")
 

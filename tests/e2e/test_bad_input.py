@@ -177,6 +177,7 @@ def test_a_tokenizer_that_does_not_belong_to_the_shards(command: Command, good: 
         (("--held-out", "0.2"), "is prepared already; leave --held-out out"),
         (("--text", "review"), "is prepared already; leave --text out"),
         (("--vocab-size", "299"), "is prepared already, with its own vocabulary; leave --vocab-size out"),
+        (("--cased",), "is prepared already, with upper case or without; leave --cased out"),
         (("text.txt",), "is prepared already and can't be mixed with other text; give it alone"),
     ],
 )

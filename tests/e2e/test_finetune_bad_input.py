@@ -168,6 +168,7 @@ def test_what_is_wrong_with_a_whole_file_stops_even_those_who_skip(
         (("--seeds", "2", "--metric", "f2"), "metric 'f2' is not one of this task"),
         (("--seeds", "0"), "seeds 0 must be at least 1"),
         (("--dev", "none.csv"), "none.csv does not exist"),
+        (("--dev", "none.csv", "--held-out", "0.5"), "--dev has the examples to evaluate on; leave --held-out out"),
         (("--overlap", "4"), "--overlap is for windows, and to classify there are none; leave it out"),
     ],
 )
@@ -261,6 +262,31 @@ def test_bad_rows_to_evaluate_on(shell: Shell, headed: Headed, content: str, pro
     assert out[1].startswith(f"skipped 1 bad row: {file}{problem}")
     found = json.loads(shell.goes_on("evaluate", model, file, "--skip-bad", "--json"))
     assert (found["examples"], found["skipped"]) == (1, 1)
+
+
+TAGS = Head(task="tag", labels=("B-LOC", "B-PER", "I-PER", "O"), length=48, overlap=12)
+ANSWERS = Head(task="answer", labels=ANSWER_ENDS, length=48, overlap=12)
+
+
+@pytest.mark.parametrize(("kind", "head"), [("tags", TAGS), ("conll", TAGS), ("answer", ANSWERS)])
+def test_columns_that_a_task_does_not_read(
+    shell: Shell, encoder: Path, headed: Headed, labelled_files: Files, kind: str, head: Head
+):
+    file, model = labelled_files(kind, 60), headed(head)
+    read = {"tag": "tokens and tags", "answer": "question, context and answers"}[head.task]
+    for flag in ("--text", "--pair", "--label"):
+        problem = f"to {head.task}, the columns read are those called {read}; leave {flag} out"
+        assert shell.fails(*finetune(shell, encoder, file, head.task, flag, "x")) == problem
+        assert shell.fails("evaluate", model, file, flag, "x") == problem
+        if flag != "--label":
+            assert shell.fails("predict", model, file, flag, "x") == problem
+
+
+def test_texts_to_tag_have_a_column(shell: Shell, headed: Headed):
+    model, file = headed(TAGS), shell.file("texts.jsonl", '{"a": "anna", "b": "the mill"}\n')
+    assert json.loads(shell.goes_on("predict", model, file, "--text", "b"))["words"] == ["the", "mill"]
+    said = shell.fails("predict", model, file, "--text", "b", "--pair", "a")
+    assert said == "words are tagged in one text, not in a pair; leave --pair out"
 
 
 def test_numbers_that_are_not_all_named(shell: Shell, headed: Headed, labelled_files: Files):

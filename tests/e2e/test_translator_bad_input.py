@@ -146,6 +146,7 @@ OPTIONS = {
     ("--warmup", "3"): "a warm-up of 3 steps is longer than the 2 of the run",
     ("--held-out", "1e-9"): "61 pairs are too few to hold out a part of 1e-09; give others with --dev",
     ("--held-out", "0"): "held_out 0.0 must lie between 0 and 1",
+    ("--dev", "a.tsv", "--held-out", "0.5"): "--dev has the pairs to evaluate on; leave --held-out out",
     ("--length", "3"): "length 3 is too short to hold a sentence; use 4 or more",
     ("--lr", "0"): "lr 0.0 must be above 0",
     ("--lr", "nan"): "lr nan must be above 0",

@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from heedful.config import to_toml
 from heedful.data.tagged import scheme
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model
@@ -494,6 +495,21 @@ def test_dropout_is_the_models_own_unless_said(encoder: Path, labelled_files: Fi
 
 def broken_off(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_run_that_began_with_what_is_refused_now_goes_on(encoder: Path, labelled_files: Files, tmp_path: Path):
+    """Its folder says what it was told in vain; that is no reason to begin anew."""
+    dev = str(labelled_files("classify", 40, 1))
+    plain = recipe_of(encoder, labelled_files("classify", 60), "classify", dev=dev, learning__epochs=1)
+    go(plain, tmp_path / "plain")
+    told = read_recipe(tmp_path / "plain" / "heedful.toml")
+    told = replace(told, data=replace(told.data, held_out=0.5))
+    with pytest.raises(UserError, match="leave --held-out out"):
+        go(told, tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "heedful.toml").write_text(to_toml(told), encoding="utf-8")
+    go(read_recipe(tmp_path / "out" / "heedful.toml"), tmp_path / "out", resume=True)
+    assert all(tensor.equal(weights(tmp_path / "out")[name]) for name, tensor in weights(tmp_path / "plain").items())
 
 
 def test_changed_data_is_not_resumed(

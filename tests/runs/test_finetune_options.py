@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from heedful.commands.making import finetune_options
 from heedful.config import to_toml
 from heedful.data.columns import Columns
 from heedful.errors import UserError
@@ -23,6 +24,19 @@ from heedful.runs.finetune_options import (
 )
 
 GOOD = FinetuneRecipe(start_from="model", train=("data.csv",), task="classify")
+
+TAGS, ANSWERS = "to tag, the columns read are those called tokens and tags", "called question, context and answers"
+IN_VAIN = [
+    (
+        {"dev": "dev.csv", "data": DataPart(held_out=0.5)},
+        "--dev has the examples to evaluate on; leave --held-out out",
+    ),
+    ({"task": "tag", "data": DataPart(text="t", label=("l",))}, f"{TAGS}; leave --text out"),
+    ({"task": "tag", "data": DataPart(pair="p")}, f"{TAGS}; leave --pair out"),
+    ({"task": "tag", "data": DataPart(label=("l",))}, f"{TAGS}; leave --label out"),
+    ({"task": "answer", "data": DataPart(text="t")}, f"{ANSWERS}; leave --text out"),
+]
+"""What would have no effect, and is refused unless a run has begun with it."""
 
 
 @pytest.mark.parametrize(
@@ -72,6 +86,7 @@ def test_the_ends_of_what_is_allowed():
         ({"task": "answer", "head": HeadPart(balance=True)}, "to answer there are none; leave it out"),
         ({"task": "tag", "data": DataPart(many_labels=True)}, "--many-labels is for --task classify, not tag"),
         ({"data": DataPart(overlap=8)}, "--overlap is for windows, and to classify there are none"),
+        *IN_VAIN,
     ],
 )
 def test_what_cannot_become_a_run(changes: dict[str, Any], message: str):
@@ -86,10 +101,30 @@ def test_what_cannot_become_a_run(changes: dict[str, Any], message: str):
         {"task": "regress", "head": HeadPart(pool="mean")},
         {"task": "tag", "head": HeadPart(balance=True), "data": DataPart(overlap=8)},
         {"data": DataPart(many_labels=True)},
+        {"dev": "dev.csv", "data": DataPart(text="t", pair="p", label=("l",))},
+        {"data": DataPart(held_out=0.5)},
+        {"task": "tag", "dev": "dev.conll"},
     ],
 )
 def test_what_may_be_asked_together(changes: dict[str, Any]):
     check(replace(GOOD, **changes))
+
+
+@pytest.mark.parametrize("changes", [changes for changes, _ in IN_VAIN])
+def test_a_run_that_began_with_what_is_refused_now_goes_on(changes: dict[str, Any]):
+    check(replace(GOOD, **changes), begun=True)
+
+
+def test_what_is_typed_puts_aside_what_the_recipe_says(tmp_path: Path):
+    path = tmp_path / "mine.toml"
+    for said, typed, dev, share in (
+        ("[data]\nheld_out = 0.25", ("--dev", "dev.csv"), "dev.csv", None),
+        ('dev = "dev.csv"', ("--held-out", "0.25"), None, 0.25),
+        ("", ("--dev", "dev.csv", "--held-out", "0.25"), "dev.csv", 0.25),  # which is refused
+    ):
+        path.write_text(f"{said}\n", encoding="utf-8")
+        settings = finetune_options(["--recipe", str(path), "--out", "x", *typed]).settings
+        assert (settings.dev, settings.data.held_out) == (dev, share)
 
 
 @pytest.mark.parametrize(

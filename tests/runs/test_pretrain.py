@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from heedful.config import to_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, save_model
@@ -401,7 +402,20 @@ def test_shards_are_used_with_their_own_tokenizer_alone(home: Path, tmp_path: Pa
         go(home, tmp_path / "out", **shards, vocabulary__tokenizer=str(tmp_path / "other"))
     with pytest.raises(UserError, match="prepared already, with its own vocabulary; leave --vocab-size out"):
         go(home, tmp_path / "out", **shards, vocabulary=VocabularyPart(vocab_size=299))
+    with pytest.raises(UserError, match="prepared already, with upper case or without; leave --cased out"):
+        go(home, tmp_path / "out", **shards, vocabulary=VocabularyPart(cased=True))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_began_with_what_is_refused_now_goes_on(home: Path, tmp_path: Path):
+    """It was told in vain that its shards are cased, and can't leave that out any more."""
+    (folder,) = (home / "cache" / "shards").glob(f"{shard_key(home)}*")
+    told = recipe_of(home, corpus=(str(folder),), text=TextPart(), vocabulary=VocabularyPart(cased=True))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "heedful.toml").write_text(to_toml(resolved(told)), encoding="utf-8")
+    go(home, out, read_recipe(out / "heedful.toml"), resume=True)
+    assert weights(out) == weights(home / "first")
 
 
 def shard_key(home: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heedful.config import to_toml
 from heedful.errors import Interrupted, UserError
 from heedful.predict import load
 from heedful.runs import finetune, seeds
@@ -147,6 +148,17 @@ def test_a_run_that_cannot_begin_leaves_no_folder(recipe: FinetuneRecipe, tmp_pa
     with pytest.raises(UserError):
         go(replace(recipe, head=HeadPart(metric="accuracy")), out)
     assert list(out.iterdir()) == []  # the folder was there before, so it stays
+
+
+def test_seeds_that_began_with_what_is_refused_now_go_on(recipe: FinetuneRecipe, tmp_path: Path):
+    told = replace(recipe, data=replace(recipe.data, held_out=0.5), run=replace(recipe.run, seeds=2))
+    with pytest.raises(UserError, match="leave --held-out out"):
+        go(told, tmp_path / "new")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "heedful.toml").write_text(to_toml(told), encoding="utf-8")
+    go(read_recipe(out / "heedful.toml"), out, resume=True)
+    assert list(document(out)["seeds"]) == ["5", "6"]
 
 
 def test_what_is_no_run_is_not_resumed(recipe: FinetuneRecipe, tmp_path: Path):

@@ -9,8 +9,10 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from heedful.config import to_toml
 from heedful.data.numbers import english, korean
 from heedful.decode import SearchOptions
+from heedful.errors import UserError
 from heedful.metrics.translation import bleu_score
 from heedful.predict import load_translator
 from heedful.runs import translator, translator_judge, translator_material
@@ -25,6 +27,7 @@ from heedful.runs.translator_options import (
     TranslatorOptions,
     TranslatorRecipe,
     TranslatorRun,
+    read_recipe,
     resolved,
 )
 from heedful.train.log import Log
@@ -269,3 +272,14 @@ def test_what_is_left_out_is_told(tmp_path: Path, recipe: TranslatorRecipe, caps
         assert material.count == len(pairs)
         noun = "1 pair" if more == 1 else "2 pairs"
         assert f"left out {noun} with more than 256 tokens on a side" in capsys.readouterr().out
+
+
+def test_a_run_that_began_with_what_is_refused_now_goes_on(recipe: TranslatorRecipe, tmp_path: Path):
+    """Its folder says what it was told in vain; that is no reason to begin anew."""
+    told, out = resolved(changed(recipe, pairs__held_out=0.5, run__steps=2), dim=128), tmp_path / "out"
+    with pytest.raises(UserError, match="leave --held-out out"):
+        go(told, out)
+    out.mkdir()
+    (out / "heedful.toml").write_text(to_toml(told), encoding="utf-8")
+    go(read_recipe(out / "heedful.toml"), out, resume=True)
+    assert (out / "model.safetensors").is_file()

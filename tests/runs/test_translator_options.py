@@ -29,6 +29,7 @@ from heedful.runs.translator_options import (
 )
 
 TABLES = TranslatorRecipe(train=("a.tsv",))
+IN_VAIN = {"dev": ("b.tsv",), "pairs": PairsPart(held_out=0.5)}
 RECIPES = sorted(path.stem for path in (Path(str(files("heedful"))) / "recipes/translator").glob("*.toml"))
 names = st.lists(st.text(min_size=1, max_size=7).filter(lambda text: text.isprintable()), max_size=3).map(tuple)
 
@@ -90,6 +91,7 @@ def test_the_papers_recipe_has_the_papers_numbers():
         ({"train": (), "source": ("a", "b"), "target": ("c",)}, "2 files with --source but 1 with --target"),
         ({"source": ("a", "b")}, "--source and --target each name one column"),
         ({"dev": ("a", "b", "c")}, "--dev takes a table, or a source and a target file, not 3 files"),
+        (IN_VAIN, "--dev has the pairs to evaluate on; leave --held-out out"),
         (
             {"model": TranslatorModelPart(share="all"), "vocabulary": SubwordsPart(joint=False)},
             "--share all needs one",
@@ -105,6 +107,12 @@ def test_the_papers_recipe_has_the_papers_numbers():
 def test_what_cannot_become_a_run(changes: dict[str, Any], problem: str):
     with pytest.raises(UserError, match=problem):
         check(replace(TABLES, **changes))
+
+
+def test_a_run_that_began_with_what_is_refused_now_goes_on():
+    check(replace(TABLES, **IN_VAIN), begun=True)
+    check(replace(TABLES, pairs=IN_VAIN["pairs"]))
+    check(replace(TABLES, dev=IN_VAIN["dev"]))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +166,12 @@ def test_what_is_typed_puts_aside_what_the_recipe_says(tmp_path: Path):
     assert (settings.source, settings.target) == (("b.en",), ("a.de",))
     assert (settings.run.steps, settings.run.budget, settings.run.seed) == (None, "3m", 5)
     assert translator_options(["--recipe", str(path), "--out", "x"]).settings.source == ("a.en",)
+    path.write_text("[pairs]\nheld_out = 0.25\n", encoding="utf-8")
+    settings = translator_options(["--recipe", str(path), "--out", "x", "--dev", "b.tsv"]).settings
+    assert (settings.dev, settings.pairs.held_out) == (("b.tsv",), None)
+    path.write_text('dev = ["b.tsv"]\n', encoding="utf-8")
+    settings = translator_options(["--recipe", str(path), "--out", "x", "--held-out", "0.25"]).settings
+    assert (settings.dev, settings.pairs.held_out) == ((), 0.25)
 
 
 def test_a_field_as_if_nothing_had_been_said_of_it():

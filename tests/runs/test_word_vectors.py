@@ -1,6 +1,7 @@
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from pydoc_data.topics import topics
 from random import Random
@@ -309,6 +310,14 @@ def test_torchrun_is_refused(text: Path, options: Callable[..., WordOptions], mo
 def test_options_that_make_no_sense_are_refused(part: str, value: float, complaint: str):
     with pytest.raises(UserError, match=complaint):
         WordVectorsPart(**{part: value})  # pyrefly: ignore
+
+
+def test_shards_are_cased_or_not_whatever_is_said(text: Path, options: Callable[..., WordOptions]):
+    given = options(text)
+    found = word_vectors.prepare(given)
+    told = replace(given.settings, corpus=(str(found.folder),), text=WordTextPart(cased=True))
+    with pytest.raises(UserError, match="prepared already, with upper case or without; leave --cased out"):
+        word_vectors.prepare(replace(given, settings=told))
 
 
 def test_epochs_and_a_budget_exclude_each_other():

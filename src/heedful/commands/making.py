@@ -181,9 +181,11 @@ def finetune_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, read_recipe
+    from heedful.runs.finetune_options import RIVALS, FinetuneOptions, FinetuneRecipe, read_recipe
+    from heedful.runs.options import without
 
     base = _base(arguments, FinetuneRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
+    base = without(base, _put_aside(arguments, RIVALS))
     return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
 
 

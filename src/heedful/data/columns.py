@@ -25,6 +25,9 @@ USUAL_LABELS = (
     *("라벨", "레이블", "분류", "점수", "감정"),
 )
 
+FIXED = {"tag": "tokens and tags", "answer": "question, context and answers"}
+"""Of tasks whose columns can't be named, what they are called."""
+
 _SHOWN = 20
 
 
@@ -59,6 +62,15 @@ def find(where: str, names: Sequence[str], asked: Columns, *, labelled: Literal[
     if label is None and labelled == "yes":
         raise UserError(_unknown(where, "label", names))
     return Found(text, pair, () if label is None else (label,))
+
+
+def refuse_named(asked: Columns, task: str) -> None:
+    """Refuse columns that were named for a task that reads others whatever is said."""
+    given = [
+        flag for flag, name in (("--text", asked.text), ("--pair", asked.pair), ("--label", asked.label)) if name
+    ]
+    if given and task in FIXED:
+        raise UserError(f"to {task}, the columns read are those called {FIXED[task]}; leave {given[0]} out")
 
 
 def usual(names: Sequence[str], known: Sequence[str]) -> str | None:

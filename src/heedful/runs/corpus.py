@@ -81,10 +81,12 @@ def prepare(
     stdin_folder: Path,
     cache: Path,
     say: Say,
+    cased: bool = False,
 ) -> Shards:
     """The shards of a corpus, or those that the corpus already is.
 
-    `given` is a tokenizer that must be used; `tokenizer` makes one from the files otherwise.
+    `given` is a tokenizer that must be used; `tokenizer` makes one from the files otherwise. Those who ask for it to
+    be `cased` learn that shards have theirs.
     """
     if not corpus:
         raise UserError("no text was given; name files, folders or - for standard input")
@@ -95,6 +97,8 @@ def prepare(
         for flag, value in (("--text", text.text), ("--held-out", text.held_out)):
             if value is not None:
                 raise UserError(f"{prepared[0]} is prepared already; leave {flag} out")
+        if cased:
+            raise UserError(f"{prepared[0]} is prepared already, with upper case or without; leave --cased out")
         found = shards.load(Path(corpus[0]))
         if given is not None:
             shards.check_tokenizer(given, found.tokenizer.fingerprint, found.folder)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from heedful.data.columns import refuse_named
 from heedful.data.flaws import Flaw, told
 from heedful.data.tagged import scheme
 from heedful.durable import write_file
@@ -62,6 +63,7 @@ def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, wor
         raise UserError(
             f"{predictor.origin} has no head to evaluate; train one with `heedful finetune MODEL DATA --task TASK`"
         )
+    refuse_named(part.columns, head.task)
     skipped: list[Flaw] = []
     examples, found = [], []
     items = dataset.known(head, dataset.read(head.task, files, _named(part, head)))

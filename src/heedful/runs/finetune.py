@@ -57,7 +57,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
     recipe, out = options.settings, options.out
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
         require_unfinished(out, f"go on training its model, start a new one with MODEL {out}")
-    check(recipe)
+    check(recipe, begun=options.resume or whole is not None)
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read

@@ -11,7 +11,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from heedful.arguments import optional
 from heedful.config import from_tables, read_toml
-from heedful.data.columns import Columns
+from heedful.data.columns import Columns, refuse_named
 from heedful.errors import UserError
 from heedful.runs.options import MachinePart
 
@@ -182,8 +182,8 @@ class FinetuneOptions:
     """Go on with the interrupted run in --out."""
 
 
-def check(recipe: FinetuneRecipe) -> None:
-    """Refuse what can't become a run."""
+def check(recipe: FinetuneRecipe, *, begun: bool = False) -> None:
+    """Refuse what can't become a run; of one that has begun, not what it was told in vain."""
     if recipe.start_from is None:
         raise UserError("MODEL is missing: the folder of the BERT to fine-tune")
     if not recipe.train:
@@ -200,6 +200,15 @@ def check(recipe: FinetuneRecipe) -> None:
         raise UserError(f"--many-labels is for --task classify, not {recipe.task}; leave it out")
     if recipe.data.overlap is not None and recipe.task not in ("tag", "answer"):
         raise UserError(f"--overlap is for windows, and to {recipe.task} there are none; leave it out")
+    if begun:
+        return
+    if recipe.dev is not None and recipe.data.held_out is not None:
+        raise UserError("--dev has the examples to evaluate on; leave --held-out out")
+    refuse_named(recipe.data.columns, recipe.task)
+
+
+RIVALS = {"dev": ("data.held_out",), "held-out": ("dev",)}
+"""What a flag puts aside of the recipe that it overrides."""
 
 
 def resolved(recipe: FinetuneRecipe, *, task: str, examples: int, dim: int, pool: str) -> FinetuneRecipe:

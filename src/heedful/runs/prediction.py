@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from heedful.data import labelled, questions, tagged
-from heedful.data.columns import Columns, usual
+from heedful.data.columns import Columns, refuse_named, usual
 from heedful.data.flaws import Flaw, reason, told
 from heedful.data.labelled import TextExample
 from heedful.data.lines import Errors, lines
@@ -100,12 +100,16 @@ def read(predictor: Predictor, source: Path | None, asking: Asking) -> Iterator[
     """The examples of a file as the model's head takes them."""
     task = predictor.head.task if predictor.head else "fill"
     if task == "answer":
+        refuse_named(asking.columns, task)
         if source is None:
             raise UserError("questions come from a file (SQuAD json, jsonl, parquet), not from standard input")
         return questions.examples(source, errors=asking.errors, required=False)
     if task == "tag":
         if source is not None and _has_words(source, predictor, asking.errors):
+            refuse_named(asking.columns, task)
             return tagged.examples(source, errors=asking.errors, required=False)
+        if asking.columns.pair is not None:
+            raise UserError("words are tagged in one text, not in a pair; leave --pair out")
         found = labelled.texts(source, asking.columns, errors=asking.errors)
         return (one if isinstance(one, Flaw) else sentence(predictor.tokenizer, one.text, one.where) for one in found)
     return labelled.texts(source, asking.columns, errors=asking.errors)

@@ -245,6 +245,7 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
         stdin_folder=options.out / "checkpoints",  # kept for as long as the run may be resumed
         cache=options.cache or corpus.default_cache(),
         say=log.note,
+        cased=recipe.vocabulary.cased and not options.resume,  # a run that began with it goes on
     )
     if recipe.vocabulary.vocab_size not in (None, found.tokenizer.vocab_size):
         raise UserError(f"{found.folder} is prepared already, with its own vocabulary; leave --vocab-size out")

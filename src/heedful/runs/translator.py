@@ -69,7 +69,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     recipe, out = options.settings, options.out
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
         require_unfinished(out, "train for longer, start a new one in another --out")
-    check(recipe)
+    check(recipe, begun=options.resume)
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read

@@ -198,8 +198,8 @@ class TranslatorOptions:
     """Go on with the interrupted run in --out."""
 
 
-def check(recipe: TranslatorRecipe) -> None:
-    """Refuse what can't become a run."""
+def check(recipe: TranslatorRecipe, *, begun: bool = False) -> None:
+    """Refuse what can't become a run; of one that has begun, not what it was told in vain."""
     if not recipe.train and not (recipe.source or recipe.target):
         raise UserError("there is nothing to learn from; give TRAIN, or two files with --source and --target")
     if not recipe.train and not (recipe.source and recipe.target):
@@ -216,6 +216,8 @@ def check(recipe: TranslatorRecipe) -> None:
         raise UserError("with TRAIN, --source and --target each name one column; give each of them once")
     if len(recipe.dev) > 2:
         raise UserError(f"--dev takes a table, or a source and a target file, not {len(recipe.dev)} files")
+    if recipe.dev and recipe.pairs.held_out is not None and not begun:
+        raise UserError("--dev has the pairs to evaluate on; leave --held-out out")
     model, plain = recipe.model, TranslatorModelPart()
     foreign = TRANSFORMER_ONLY if model.model == "rnn" else RNN_ONLY
     if given := [name for name in foreign if getattr(model, name) != getattr(plain, name)]:
@@ -255,7 +257,14 @@ def resolved(recipe: TranslatorRecipe, *, dim: int) -> TranslatorRecipe:
     )
 
 
-RIVALS = {"budget": ("run.steps",), "steps": ("run.budget",), "source": ("source",), "target": ("target",)}
+RIVALS = {
+    "budget": ("run.steps",),
+    "steps": ("run.budget",),
+    "source": ("source",),
+    "target": ("target",),
+    "dev": ("pairs.held_out",),
+    "held-out": ("dev",),
+}
 """What a flag puts aside of the recipe that it overrides."""
 
 

@@ -89,10 +89,7 @@ def prepare(options: WordOptions) -> Shards:
     recipe = options.settings
     given, cased = recipe.text, recipe.text.cased
     part = TextPart(text=given.text, errors=given.errors)
-    if any(shards.is_shards(Path(name)) for name in recipe.corpus):
-        if cased:
-            raise UserError(f"{recipe.corpus[0]} is prepared already, with upper case or without; leave --cased out")
-    else:
+    if not any(shards.is_shards(Path(name)) for name in recipe.corpus):
         part = replace(part, held_out=0.0)  # nothing is evaluated, so nothing is held out
 
     def tokenizer(files: Sequence[Path]) -> Tokenizer:
@@ -110,6 +107,7 @@ def prepare(options: WordOptions) -> Shards:
         stdin_folder=options.out,
         cache=options.cache or corpus.default_cache(),
         say=lambda _: None,
+        cased=cased,
     )
 
 

@@ -598,11 +598,12 @@ def test_scaling_a_layer_and_back_is_the_same_layer():
 def test_a_tagger_of_characters_is_told_that_texts_have_words(
     tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture, characters: bool
 ):
-    rows = ["the river runs past", "anna lives in oslo", "a baker carries bread"] * 30
+    rows = ["the river runs past", "anna lives in oslo", "a baker carries bread"]
     lines = []
     for row in rows:
         tokens = list(row.replace(" ", "")) if characters else row.split()
         lines.append(json.dumps({"tokens": tokens, "tags": ["O"] * (len(tokens) - 1) + ["B-X"]}) + "\n")
-    (tmp_path / "tags.jsonl").write_text("".join(lines), encoding="utf-8")
-    go(recipe_of(encoder, tmp_path / "tags.jsonl", "tag", learning__epochs=1), tmp_path / "out")
+    file = tmp_path / "tags.jsonl"
+    file.write_text("".join(lines), encoding="utf-8")
+    go(recipe_of(encoder, file, "tag", dev=str(file), learning__epochs=1), tmp_path / "out")
     assert ("the tokens are single characters, but texts are cut into words" in capsys.readouterr().out) is characters

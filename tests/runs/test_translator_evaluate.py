@@ -31,7 +31,7 @@ class Echo:
     def __init__(self) -> None:
         self.asked: list[SearchOptions] = []
 
-    def search(self, sentences: Sequence[Sentence], options: SearchOptions) -> list[list[Hypothesis]]:
+    def search(self, sentences: Sequence[Sentence], options: SearchOptions, *_: object) -> list[list[Hypothesis]]:
         self.asked.append(options)
         return [[Hypothesis(tuple(one.ids), -len(one.ids), -0.25)] for one in sentences]
 

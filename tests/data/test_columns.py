@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +141,9 @@ def test_what_is_found_is_there_and_differs(names, labelled, data):
 def test_usual_goes_by_the_order_known():
     assert usual(["b", "A", "a"], ["a", "b"]) == "A"
     assert usual(["c"], ["a", "b"]) is None
+
+
+def test_columns_named_in_another_form_are_the_same():
+    jamo = [unicodedata.normalize("NFD", name) for name in ("리뷰", "제목", "라벨1")]
+    asked = {"text": jamo[0], "pair": jamo[1], "label": (jamo[2],)}
+    assert found("라벨1 제목 리뷰", **asked) == ("리뷰", "제목", ("라벨1",))

@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import struct
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -272,3 +273,24 @@ def test_what_an_array_lacks_is_named(tmp_path: Path):
     np.save(tmp_path / "labels.npy", np.array(["a", "b", "a", "b", "c"], object))
     said = refused(tmp_path / "images.npy")
     assert "labels.npy holds Python objects, which are not read; save texts after .astype(str)" in said
+
+
+def test_classes_are_composed(tmp_path: Path):
+    whole, jamo = (unicodedata.normalize(form, "고양이") for form in ("NFC", "NFD"))
+    mac = find(str(folder(tmp_path / "mac", **{jamo: 2, "dog": 1}))).train
+    assert mac.names == ("dog", whole)
+    assert mac.labels.tolist() == [0, 1, 1]
+    both = find(str(folder(tmp_path / "both", **{jamo: 2, whole: 3, "dog": 1}))).train
+    assert both.names == ("dog", whole)
+    assert both.labels.tolist() == [0, 1, 1, 1, 1, 1]
+    assert isinstance(both.images, tuple)
+    assert len(set(both.images)) == 6
+    named = find(str(arrays(tmp_path / "arrays", ("x.npy", "y.npy"), [jamo, "dog", whole]))).train
+    assert named.names == ("dog", whole)
+    assert named.labels.tolist() == [1, 0, 1]
+
+
+def test_an_empty_class_folder_is_named_as_it_is_written(tmp_path: Path):
+    jamo = unicodedata.normalize("NFD", "고양이")
+    (folder(tmp_path, dog=1) / jamo).mkdir()
+    assert f"the class folder {tmp_path / jamo} holds no images" in refused(tmp_path)

@@ -402,3 +402,20 @@ def test_the_longest_line_of_standard_input(monkeypatch, size, fits):
         message = refusal(texts, None, Columns())
         assert message == "standard input:2: a line of over 16 MiB; put line breaks between texts"
         assert sys.stdin.buffer.tell() == 4 + MAX_LINE + 1
+
+
+def test_labels_are_composed_and_texts_are_not(tmp_path):
+    whole = unicodedata.normalize("NFC", JAMO)
+    file = jsonl(tmp_path / "a.jsonl", {"text": JAMO, "label": JAMO}, {"text": "t", "label": f" {whole} "})
+    assert read(file, "label") == [(JAMO, None, whole), ("t", None, whole)]
+    rows = {"text": "t", "label": [JAMO, "a", whole]}, {"text": "t", "label": f"{JAMO}, a,{whole}"}
+    assert targets(jsonl(tmp_path / "b.jsonl", *rows), "labels") == [(whole, "a"), (whole, "a")]
+
+
+def test_columns_are_named_in_any_form(tmp_path):
+    whole = unicodedata.normalize("NFC", JAMO)
+    for one, other in ((JAMO, whole), (whole, JAMO)):
+        file = write(tmp_path / "a.csv", f"{one},y\nt,a\n")
+        assert read(file, "label", Columns(text=other)) == [("t", None, "a")]
+        file = write(tmp_path / "b.csv", f"text,{one}\nt,a\n")
+        assert read(file, "label", Columns(label=(other,))) == [("t", None, "a")]

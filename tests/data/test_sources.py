@@ -165,6 +165,13 @@ def test_text_is_composed(tmp_path):
     assert read(write(tmp_path / "a.jsonl", escaped)) == [["한글 é"]]
 
 
+def test_the_column_of_the_text_is_named_in_any_form(tmp_path):
+    jamo = unicodedata.normalize("NFD", "리뷰")
+    for one, other in ((jamo, "리뷰"), ("리뷰", jamo)):
+        file = write(tmp_path / "a.csv", f"a,{one}\nb,c\n")
+        assert list(documents([file], TextOptions(text=other))) == [["c"]]
+
+
 def test_control_characters_stay(tmp_path):
     assert read(write(tmp_path / "a.txt", "a\x07b\x1bc")) == [["a\x07b\x1bc"]]
 

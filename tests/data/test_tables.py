@@ -161,6 +161,38 @@ def test_text_under_a_header_is_composed_or_left(tmp_path, name, sign):
     assert list(rows(file, normalise=False)) == [(2, {"a": JAMO, "b": "x"})]
 
 
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", f"{JAMO},b\n{JAMO},c\n"),
+        ("a.tsv", f"{JAMO}\tb\n{JAMO}\tc\n"),
+        ("a.jsonl", json.dumps({JAMO: JAMO, "b": "c"})),
+        ("a.parquet", parquet({JAMO: [JAMO], "b": ["c"]})),
+    ],
+)
+def test_names_of_columns_are_composed_whatever_the_text_is(tmp_path, name, content, normalise):
+    asked = []
+    found = good(
+        write(tmp_path / name, content), normalise=normalise, columns=lambda names: asked.extend(names) or names
+    )
+    whole = unicodedata.normalize("NFC", JAMO)
+    assert [row for _, row in found] == [{whole: whole if normalise else JAMO, "b": "c"}]
+    assert asked in ([], [whole, "b"])
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_two_columns_whose_names_differ_in_form_alone(tmp_path, normalise):
+    whole = unicodedata.normalize("NFC", JAMO)
+    file = write(tmp_path / "a.csv", f"{JAMO},{whole}\nb,c\n")
+    assert f"the column {whole!r} is there twice" in refusal(file, normalise=normalise)
+    file = write(tmp_path / "a.parquet", parquet({JAMO: ["b"], whole: ["c"]}))
+    assert f"the column {whole!r} is there twice" in refusal(file, normalise=normalise)
+    file = write(tmp_path / "a.jsonl", json.dumps({JAMO: "b", whole: "c"}))
+    (flaw,) = flaws(file, normalise=normalise)
+    assert flaw.endswith(f"the key {whole!r} is there twice in one object; keep one of the two")
+
+
 def test_lines_are_composed_or_left(tmp_path):
     file = write(tmp_path / "a.txt", f"{JAMO}\r\nascii\n")
     assert list(lines(file, "strict")) == [(1, "한 é"), (2, "ascii")]

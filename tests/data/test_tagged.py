@@ -253,3 +253,12 @@ def test_json_as_a_whole_is_refused(tmp_path):
 def test_schemes(tags, expected):
     assert scheme(tags.split()) == expected
     assert scheme(iter(tags.split())) == expected
+
+
+def test_tags_are_composed(tmp_path):
+    whole = "B-사람"
+    jamo = unicodedata.normalize("NFD", whole)
+    file = write(tmp_path / "a.conll", f"Anna\t{jamo}\n\nBo\t{whole}\n")
+    assert read(file) == [(1, [f"Anna/{whole}"]), (3, [f"Bo/{whole}"])]
+    file = jsonl(tmp_path / "a.jsonl", {"tokens": ["Anna", "Bo"], "tags": [jamo, whole]})
+    assert read(file) == [(1, [f"Anna/{whole}", f"Bo/{whole}"])]

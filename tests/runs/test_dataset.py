@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,8 @@ def test_heads_of_every_kind():
     one, two = [text("x", (1.0,))], [text("x", (1.0, 2.0))]
     assert dataset.make_head("regress", one, DataPart(), 64).labels == ("score",)
     assert dataset.make_head("regress", one, DataPart(label=("h",)), 64).labels == ("h",)
+    jamo = unicodedata.normalize("NFD", "키")
+    assert dataset.make_head("regress", one, DataPart(label=(jamo,)), 64).labels == ("키",)
     assert dataset.make_head("regress", two, DataPart(label=("h", "d")), 64).labels == ("h", "d")
     assert dataset.make_head("regress", two, DataPart(label=("both",)), 64).labels == ("number 1", "number 2")
     tags = [TagExample("f", ("a", "b"), ("O", "B-X")), TagExample("f", ("c",), ("I-X",))]

@@ -1,4 +1,5 @@
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -250,3 +251,28 @@ def test_long_texts_are_refused_or_cut(headed: Headed, tmp_path: Path):
 def test_a_model_without_a_head(encoder: Path, labelled_files: Files):
     with pytest.raises(UserError, match="has no head to evaluate; train one with `heedful finetune"):
         evaluate(load(encoder, "cpu"), [labelled_files("classify", 40)], DataPart())
+
+
+@pytest.mark.parametrize(("made", "read"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_labels_in_another_form_are_the_same(headed: Headed, tmp_path: Path, made: str, read: str):
+    """Also where the folder was made with labels as a Mac writes them."""
+    head = Head(task="classify", labels=tuple(unicodedata.normalize(made, label) for label in ("긍정", "부정")))
+    file = tmp_path / "a.csv"
+    file.write_text(unicodedata.normalize(read, "리뷰,라벨\nthe mill,긍정\nthe river,부정\n"), encoding="utf-8")
+    part = DataPart(text=unicodedata.normalize(made, "리뷰"))
+    result = evaluate(load(headed(head), "cpu"), [file], part)
+    assert [one.target for one in result.examples] == ["긍정", "부정"]
+    assert result.head.labels == ("긍정", "부정")
+
+
+def test_labels_of_a_folder_that_differ_in_form_alone_stay(headed: Headed):
+    labels = tuple(unicodedata.normalize(form, "긍정") for form in ("NFC", "NFD"))
+    assert load(headed(Head(task="classify", labels=labels)), "cpu").head.labels == labels
+
+
+def test_numbers_named_in_another_form_are_in_the_order_of_the_model(headed: Headed, tmp_path: Path):
+    file = tmp_path / "a.csv"
+    file.write_text("text,키,깊이\nthe mill,3,5\nthe river,7,11\n", encoding="utf-8")
+    part = DataPart(label=tuple(unicodedata.normalize("NFD", label) for label in ("깊이", "키")))
+    result = evaluate(load(headed(Head(task="regress", labels=("키", "깊이"))), "cpu"), [file], part)
+    assert [one.target for one in result.examples] == [(3, 5), (7, 11)]

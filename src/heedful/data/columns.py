@@ -4,6 +4,7 @@ Pure: knows names alone, nothing of files or values.
 """
 
 import difflib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -33,7 +34,10 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns that the user named. Those left out are found when their names are usual."""
+    """The columns that the user named, in NFC as tables have them.
+
+    Those left out are found when their names are usual.
+    """
 
     text: str | None = None
     """Column that holds the text."""
@@ -41,6 +45,12 @@ class Columns:
     """Column that holds the second text of a pair."""
     label: tuple[str, ...] = ()
     """Column that holds the label; several for several numbers."""
+
+    def __post_init__(self) -> None:
+        for field in ("text", "pair"):
+            name = getattr(self, field)
+            object.__setattr__(self, field, name and unicodedata.normalize("NFC", name))
+        object.__setattr__(self, "label", tuple(unicodedata.normalize("NFC", name) for name in self.label))
 
 
 class Found(NamedTuple):

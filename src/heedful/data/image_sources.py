@@ -2,12 +2,14 @@
 
 A part is a list of files or a stored array, with a class for each image; nothing is decoded here. Folders named
 `train` and `test` (or `val`, `dev` and the like), and arrays with such words in their names, are the images to
-train on and those held out; where there are both, `val` is held out and `test` left alone.
+train on and those held out; where there are both, `val` is held out and `test` left alone. Names of classes are
+in NFC.
 """
 
 import difflib
 import os
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,16 +110,19 @@ def _classes(folder: Path) -> Part:
                 f"{folder} holds images but no class folders; put those of each class into one: cat/1.png"
             )
         raise UserError(f"{folder} holds no images; give {_KINDS}")
-    names = in_order([entry.name for entry in folders])
+    of_class: dict[str, list[Path]] = {}
+    for entry in folders:  # a folder made on a Mac may spell the name of another one differently
+        of_class.setdefault(unicodedata.normalize("NFC", entry.name), []).append(entry)
+    names = in_order(list(of_class))
     files, labels = [], []
     others = [entry for entry in sorted(folder.iterdir()) if entry.is_file() and _shows(entry) and _is_image(entry)]
     for label, name in enumerate(names):
-        inside = _files_under(folder / name)
+        inside = [file for entry in of_class[name] for file in _files_under(entry)]
         found = [file for file in inside if _is_image(file)]
         others += [file for file in inside if not _is_image(file)]
         if not found:
             ends = " ".join(ENDINGS)
-            raise UserError(f"the class folder {folder / name} holds no images ({ends}); fill or remove it")
+            raise UserError(f"the class folder {of_class[name][0]} holds no images ({ends}); fill or remove it")
         files += found
         labels += [label] * len(found)
     return Part(folder, names, np.array(labels, np.int64), tuple(files), tuple(others))
@@ -274,8 +279,8 @@ def _of_pair(images: Read, labels: Read, where: Path, names: tuple[str, ...] | N
         raise UserError(f"{pixels.where} holds no images; give some")
     if values.dtype.kind == "U" or names is None:
         distinct, places = np.unique(values, return_inverse=True)
-        found = [str(value) for value in distinct.tolist()]
-        order = in_order(found)
+        found = [unicodedata.normalize("NFC", str(value)) for value in distinct.tolist()]
+        order = in_order(list(dict.fromkeys(found)))
         return Part(where, order, np.array([order.index(name) for name in found])[places], pixels)
     beyond = values[(values < 0) | (values >= len(names))]
     if len(beyond):
@@ -305,7 +310,7 @@ def _names_beside(folder: Path) -> tuple[str, ...] | None:
 def _text_names(stored: StoredArray) -> tuple[str, ...]:
     if stored.dtype.kind != "U" or len(stored.shape) != 1:
         raise UserError(f"{stored.where} holds {stored.dtype} {stored.shape}; give class names as a list of texts")
-    return _distinct(stored.whole().tolist(), stored.where)
+    return _distinct([unicodedata.normalize("NFC", name) for name in stored.whole().tolist()], stored.where)
 
 
 def _distinct(names: list[str], where: str) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """Texts and pairs of texts, with what they are labelled: one class, several, or numbers.
 
-The text is left as written. Rows that cannot be used are flaws, in their place. Knows nothing of tokens, and not
-which labels there are in all.
+The text is left as written; labels are names, hence in NFC. Rows that cannot be used are flaws, in their place.
+Knows nothing of tokens, and not which labels there are in all.
 """
 
 import math
+import unicodedata
 from collections.abc import Iterator
 from contextlib import suppress
 from decimal import Decimal
@@ -170,7 +171,7 @@ def _label(value: object) -> str:
     label = scalar(value)
     if label is None:
         raise ValueError(f"the label is {shown(value)}, not a name; write it as text")
-    return label.strip()
+    return unicodedata.normalize("NFC", label.strip())
 
 
 def _labels(value: object, separator: str) -> tuple[str, ...]:
@@ -179,7 +180,7 @@ def _labels(value: object, separator: str) -> tuple[str, ...]:
     if None in labels:
         wrong = parts[labels.index(None)]
         raise ValueError(f"a label is {shown(wrong)}, not a name; write each as text")
-    stripped = (label.strip() for label in labels if label is not None)
+    stripped = (unicodedata.normalize("NFC", label.strip()) for label in labels if label is not None)
     return tuple(dict.fromkeys(label for label in stripped if label))
 
 

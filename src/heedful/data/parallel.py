@@ -159,12 +159,11 @@ def _rows(
     def wanted(names: list[str]) -> list[str]:
         if _NESTED in names:  # whether it holds the languages, only its values tell
             return names
-        composed = {unicodedata.normalize("NFC", name): name for name in names}
         try:
-            chosen = sides(list(composed), source, target, required=required)
+            chosen = sides(names, source, target, required=required)
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
-        return [composed[name] for name in chosen if name is not None]
+        return [name for name in chosen if name is not None]
 
     for item in rows(file, errors=errors, columns=wanted):
         if isinstance(item, Flaw):

@@ -9,6 +9,7 @@ import difflib
 import glob
 import os
 import shutil
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +152,7 @@ def _text_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
 
 
 def _table_documents(file: Path, options: TextOptions) -> Iterator[list[str]]:
-    column = options.text
+    column = options.text and unicodedata.normalize("NFC", options.text)
     found = rows(file, errors=options.errors, columns=lambda names: [_text_column(str(file), names, column)])
     for number, row in sound(found):
         where = f"{file}:{number}"

@@ -1,7 +1,8 @@
 """The rows of a table: jsonl, csv, tsv and parquet, plain or packed as gz, xz or zst.
 
 Everything streams. A row that is broken is a flaw, and reading goes on after it; what is wrong with the whole
-file, so that no row after it can be trusted, is an error. Knows nothing of what the columns mean.
+file, so that no row after it can be trusted, is an error. The names of columns are in NFC whatever is done with
+the text under them: a Mac and a Windows write one name differently. Knows nothing of what the columns mean.
 """
 
 import csv
@@ -75,8 +76,8 @@ def parse(text: str, way_out: str) -> object:
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise ValueError(f"not valid JSON ({error.msg} at {line}{error.colno}); {way_out}") from error
-    except _TwiceError as error:
-        raise ValueError(f"the key {error.key!r} is there twice in one object; keep one of the two") from error
+    except _TwiceError:
+        raise
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not valid JSON ({error}); {way_out}") from error
 
@@ -87,7 +88,7 @@ def clean(row: dict[str, object], errors: Errors, normalise: bool) -> dict[str, 
     Raises ValueError with a reason to show.
     """
     try:
-        return {str(_clean(key, errors, normalise)): _clean(row[key], errors, normalise) for key in row}
+        return _object([(str(_clean(key, errors, True)), _clean(row[key], errors, normalise)) for key in row])
     except RecursionError as error:
         raise ValueError("lists within lists, too deep to read; write them flat") from error
 
@@ -120,8 +121,7 @@ def _clean(value: object, errors: Errors, normalise: bool) -> object:
 
 class _TwiceError(ValueError):
     def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
+        super().__init__(f"the key {key!r} is there twice in one object; keep one of the two")
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -166,6 +166,7 @@ def _csv(file: Path, errors: Errors, normalise: bool) -> Iterator[tuple[int, lis
 
 def _under_header(file: Path, found: Iterator[tuple[int, list[str]]], way_out: str) -> Iterator[Row | Flaw]:
     first, header = next(found, (0, []))
+    header = [unicodedata.normalize("NFC", column) for column in header]
     _check_unique(f"{file}:{first}", header)
     for number, fields in found:
         if len(fields) != len(header):
@@ -188,9 +189,10 @@ def _parquet(file: Path, errors: Errors, normalise: bool, columns: Choose) -> It
             source.seek(0)
         try:
             table = pyarrow.parquet.ParquetFile(source, buffer_size=CHUNK)
-            names = table.schema_arrow.names
+            stored = table.schema_arrow.names
+            names = [unicodedata.normalize("NFC", name) for name in stored]
             _check_unique(str(file), names)
-            wanted = list(columns(names))
+            wanted = [stored[names.index(name)] for name in columns(names)]
             for batch in table.iter_batches(batch_size=256, columns=wanted, use_threads=False):
                 for row in batch.to_pylist():
                     number += 1

@@ -1,10 +1,11 @@
 """Sentences as words with a tag each: CoNLL's columns, or lists in jsonl and parquet.
 
-Words and tags are left as written. Sentences that cannot be used are flaws, in their place. Knows nothing of
-tokens within a word, and not which tags may follow each other.
+Words are left as written; tags are names, hence in NFC. Sentences that cannot be used are flaws, in their place.
+Knows nothing of tokens within a word, and not which tags may follow each other.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -78,7 +79,7 @@ def _conll(file: Path, errors: Errors, required: bool) -> Iterator[TagExample | 
         width = len(fields)
         start = start if words else number
         words.append(fields[0].strip())
-        tags.append(fields[-1].strip())
+        tags.append(unicodedata.normalize("NFC", fields[-1].strip()))
     yield from sentence()
 
 
@@ -157,7 +158,7 @@ def _example(where: str, words: object, tags: object, required: bool) -> TagExam
         raise ValueError(f"the tags are {shown(tags)}, not a list; write a list of texts")
     if len(tags) != len(words):
         raise ValueError(f"{_count(tags, 'tag')} for {_count(words, 'token')}; write one for each")
-    named = tuple((scalar(tag) or "").strip() for tag in tags)
+    named = tuple(unicodedata.normalize("NFC", (scalar(tag) or "").strip()) for tag in tags)
     if "" in named:
         place = named.index("")
         raise ValueError(f"tag {place + 1} is {shown(tags[place])}, not a name; write it as text")

@@ -4,6 +4,7 @@ Knows nothing of what a family of models calls its settings.
 """
 
 import json
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def setting(path: Path, document: Mapping[str, Any], key: str, kind: type) -> An
 
 
 def read_labels(folder: Path, document: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
-    """The names that a config.json has for a head's outputs, or those that transformers would make up."""
+    """The names that a config.json has for a head's outputs, or those that transformers would make up.
+
+    In NFC as the labels of data are, unless two names differ in nothing else.
+    """
     names = document.get("id2label")
     if not isinstance(names, dict) or len(names) != outputs:
         names = {str(number): f"LABEL_{number}" for number in range(outputs)}
@@ -67,7 +71,8 @@ def read_labels(folder: Path, document: Mapping[str, Any], outputs: int) -> tupl
     if len(set(labels)) < outputs:
         twice = next(label for label in labels if labels.count(label) > 1)
         raise UserError(f"{folder / 'config.json'}: id2label has {twice!r} twice; give every output its own name")
-    return labels
+    composed = tuple(unicodedata.normalize("NFC", label) for label in labels)
+    return composed if len(set(composed)) == outputs else labels
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:

@@ -125,8 +125,9 @@ def make_head(task: str, examples: Sequence[Any], part: DataPart, max_length: in
         return Head(task=task, labels=ANSWER_ENDS, length=length, overlap=overlap, may_be_empty=empty)
     if task == "regress":
         count = len(examples[0].target)
-        names = part.label if len(part.label) == count else tuple(f"number {n + 1}" for n in range(count))
-        labels = ("score",) if not part.label and count == 1 else names
+        named = part.columns.label
+        names = named if len(named) == count else tuple(f"number {n + 1}" for n in range(count))
+        labels = ("score",) if not named and count == 1 else names
         return Head(task=task, labels=labels, length=part.length, pairs=reads_pairs(examples))
     found = set(chain.from_iterable(label_names(task, one) for one in examples))
     if task == "classify" and len(found) == 1:

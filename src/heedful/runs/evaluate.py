@@ -97,7 +97,7 @@ def _named(part: DataPart, head: Head) -> DataPart:
     if head.task != "regress" or len(head.labels) == 1:
         return part
     ours = not part.label and not any(label.startswith("number ") for label in head.labels)
-    return replace(part, label=head.labels) if ours or set(part.label) == set(head.labels) else part
+    return replace(part, label=head.labels) if ours or set(part.columns.label) == set(head.labels) else part
 
 
 def has_confusion(predictor: Predictor) -> bool:

@@ -147,3 +147,37 @@ def test_columns_named_in_another_form_are_the_same():
     jamo = [unicodedata.normalize("NFD", name) for name in ("리뷰", "제목", "라벨1")]
     asked = {"text": jamo[0], "pair": jamo[1], "label": (jamo[2],)}
     assert found("라벨1 제목 리뷰", **asked) == ("리뷰", "제목", ("라벨1",))
+
+
+def test_columns_of_the_training_come_before_usual_ones():
+    trained = Columns(text="title", label=("topic",))
+    assert found("text label title topic", trained=trained) == ("title", None, ("topic",))
+    assert found("text label title topic", "no", trained=trained) == ("title", None, ())
+    assert found("sentence1 sentence2 label title", trained=trained) == ("title", None, ("label",))
+    assert found("text label topic", trained=trained) == ("text", None, ("topic",))
+    assert found("text label", trained=trained) == ("text", None, ("label",))
+
+
+def test_columns_that_are_named_come_before_those_of_the_training():
+    trained = Columns(text="title", label=("topic",))
+    assert found("text label title topic", text="text", trained=trained) == ("text", None, ("topic",))
+    assert found("text label title topic", label=("label",), trained=trained) == ("title", None, ("label",))
+    # What is named for one thing is not taken for another, as it was in training.
+    assert found("text label title topic", label=("title",), trained=trained) == ("text", None, ("title",))
+    assert found("text label title topic", text="topic", trained=trained) == ("topic", None, ("label",))
+    assert found("topic text", "no", text="topic", trained=trained) == ("topic", None, ())
+
+
+def test_a_pair_of_the_training_is_taken_whole_or_not_at_all():
+    trained = Columns(text="a", pair="b")
+    assert found("sentence1 sentence2 a b y", trained=trained) == ("a", "b", ("y",))
+    assert found("sentence1 sentence2 a y", trained=trained) == ("sentence1", "sentence2", ("y",))
+    assert found("a b c y", text="c", trained=trained) == ("c", None, ("y",))
+    trained = Columns(pair="b")  # the first half was found by its name
+    assert found("text b y", trained=trained) == ("text", "b", ("y",))
+
+
+def test_several_numbers_of_the_training_are_taken_together():
+    trained = Columns(label=("h", "d"))
+    assert found("text y d h", trained=trained) == ("text", None, ("h", "d"))
+    assert found("text y d", trained=trained) == ("text", None, ("y",))

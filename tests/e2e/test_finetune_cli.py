@@ -249,3 +249,37 @@ def test_memory_does_not_grow_with_the_file(headed: Callable[..., Path], tmp_pat
             assert sum(1 for _ in file) == count
     small, large = peaks
     assert large < 1.1 * small
+
+
+def test_files_are_read_as_in_training(
+    tmp_path: Path, encoder: Path, labelled_files: Files, capsys: pytest.CaptureFixture
+):
+    """Columns of usual names mislead whoever trained with others."""
+    rows = [line.rsplit(",", 1) for line in labelled_files("classify", 40).read_text().splitlines()[1:]]
+    file = tmp_path / "topics.csv"
+    table = ["label,text,title,topic", *(f"{n},x,{text},{topic}" for n, (text, topic) in enumerate(rows))]
+    file.write_text("\n".join(table), encoding="utf-8")
+    named = ("--text", "title", "--label", "topic")
+    run(capsys, "finetune", encoder, file, *named, *at(tmp_path / "out"), *SMALL[2:], "--epochs", "1")
+    scores = run(capsys, "evaluate", tmp_path / "out", file)
+    assert scores[0] == "40 examples"
+    assert scores == run(capsys, "evaluate", tmp_path / "out", file, *named)
+    answers = run(capsys, "predict", tmp_path / "out", file, "--echo")
+    assert [json.loads(line)["text"] for line in answers] == [text for text, _ in rows]
+    answers = run(capsys, "predict", tmp_path / "out", file, "--echo", "--text", "text")
+    assert {json.loads(line)["text"] for line in answers} == {"x"}
+    plain = labelled_files("classify", 30)  # without those columns
+    assert run(capsys, "evaluate", tmp_path / "out", plain)[0] == "30 examples"
+
+
+def test_labels_are_separated_as_in_training(
+    tmp_path: Path, encoder: Path, labelled_files: Files, capsys: pytest.CaptureFixture
+):
+    rows = [line.rsplit(",", 1)[0] for line in labelled_files("classify", 40).read_text().splitlines()[1:]]
+    file = tmp_path / "a.csv"
+    labels = ("red|blue", "blue", "red")
+    table = ["text,label", *(f"{text},{labels[n % 3]}" for n, text in enumerate(rows))]
+    file.write_text("\n".join(table), encoding="utf-8")
+    flags = ("--many-labels", "--separator", "|", "--epochs", "1")
+    run(capsys, "finetune", encoder, file, *flags, *at(tmp_path / "out"), *SMALL[2:])
+    assert run(capsys, "evaluate", tmp_path / "out", file)[0] == "40 examples"

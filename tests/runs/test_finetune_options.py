@@ -19,6 +19,7 @@ from heedful.runs.finetune_options import (
     check,
     read_recipe,
     resolved,
+    trained_with,
     usual_epochs,
     usual_rate,
 )
@@ -221,3 +222,17 @@ def test_a_misspelt_key_of_a_recipe_is_told(tmp_path: Path):
 
 def test_columns_are_those_named():
     assert DataPart(text="t", pair="p", label=("a",)).columns == Columns(text="t", pair="p", label=("a",))
+
+
+def test_how_the_data_of_a_folder_was_read(tmp_path: Path):
+    assert trained_with(tmp_path) == DataPart()
+    file = tmp_path / "heedful.toml"
+    file.write_text('data = "digits"\n', encoding="utf-8")
+    assert trained_with(tmp_path) == DataPart()
+    # What has nothing to do with how files are read, also of later versions, says nothing here.
+    said = 'text = "t"\nlabel = ["a", "b"]\nseparator = "|"\nskip_bad = true\nnews = 3\n'
+    file.write_text(f"task = 'classify'\n[data]\n{said}", encoding="utf-8")
+    assert trained_with(tmp_path) == DataPart(text="t", label=("a", "b"), separator="|")
+    file.write_text("[data]\ntext = 3\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"heedful.toml \[data\]: text"):
+        trained_with(tmp_path)

@@ -84,7 +84,8 @@ def predict(
         file: Texts: one a line, or csv, tsv, jsonl, parquet; words as CoNLL; questions as SQuAD json or jsonl.
         out: Where the answers go (standard output by default), one line a text, in the order of the texts.
         format: How they are written (by default as --out ends, else jsonl).
-        text: Column of the text. Found by itself when its name is usual.
+        text: Column of the text. By default as in training where the file has it, or else found by itself when its
+            name is usual.
         pair: Column of the second text, for pairs.
         all: The probabilities of every label too.
         echo: The text beside its answer.
@@ -101,12 +102,13 @@ def predict(
     from heedful.predict import load_predictor
     from heedful.predict.loading import require_texts
     from heedful.runs.dataset import one_file
+    from heedful.runs.finetune_options import trained_with
     from heedful.runs.prediction import Asking
     from heedful.runs.prediction import predict as run
 
     require_texts(model)  # before a file that only another model could read
     asking = Asking(
-        columns=Columns(text=text, pair=pair),
+        columns=Columns(text=text, pair=pair, trained=trained_with(model).columns),
         errors=errors,
         truncate=truncate,
         skip_bad=skip_bad,

@@ -21,7 +21,7 @@ def evaluate(
     text: Column = None,
     pair: Column = None,
     label: Annotated[UseAppendAction[tuple[str, ...]], optional(metavar="COLUMN")] = (),
-    separator: str = ",",
+    separator: Annotated[str | None, optional(metavar="TEXT")] = None,
     source: Column = None,
     target: Column = None,
     language: Annotated[str | None, optional(metavar="CODE")] = None,
@@ -47,10 +47,11 @@ def evaluate(
         file: Labelled data as `heedful finetune` takes it; for a translator tables of pairs, or a file of sources
             and the file of their translations; for an image classifier what `heedful train-vision` takes, or nothing
             if it was trained on the digits.
-        text: Column of the text. Found by itself when its name is usual, like the others.
+        text: Column of the text. By default as in training where the file has it, or else found by itself when its
+            name is usual, like the others.
         pair: Column of the second text, for pairs.
         label: Column of the label or the number; several times for several numbers.
-        separator: What separates several labels in a column of text.
+        separator: What separates several labels in a column of text (by default as in training).
         source: Translators: column of the source.
         target: Translators: column of the reference.
         language: Translators: language of the references (ko, ja, zh, …), by which BLEU cuts them into words.
@@ -70,7 +71,7 @@ def evaluate(
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.predict import ImagePredictor, Translator, load
-    from heedful.runs.finetune_options import DataPart
+    from heedful.runs.finetune_options import DataPart, trained_with
 
     if worst < 0:
         raise UserError(f"worst {worst} must not be negative; 0 shows no mistakes")
@@ -82,7 +83,7 @@ def evaluate(
         raise UserError(f"{predictions} can't be written: there is no folder {predictions.parent}; make it first")
     file = file or _own(model)
     loaded = load(model, device, precision=precision, engine=engine, int8=int8)
-    of_texts = {"text": text, "pair": pair, "label": label, "separator": separator != ","}
+    of_texts = {"text": text, "pair": pair, "label": label, "separator": separator}
     of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
     of_translators |= {"beam": beam, "length-penalty": length_penalty}
     if isinstance(loaded, Translator):
@@ -111,10 +112,17 @@ def evaluate(
         _refuse(of_texts, f"says nothing to {model}, which reads images")
         _of_images(loaded, model, file, worst, json, predictions, picture, skip_bad)
         return
+    trained = trained_with(model)
     part = DataPart(
-        text=text, pair=pair, label=label, separator=separator, errors=errors, truncate=truncate, skip_bad=skip_bad
+        text=text,
+        pair=pair,
+        label=label,
+        separator=trained.separator if separator is None else separator,
+        errors=errors,
+        truncate=truncate,
+        skip_bad=skip_bad,
     )
-    _with_head(loaded, file, part, worst, json, predictions, picture)
+    _with_head(loaded, file, part, trained.columns, worst, json, predictions, picture)
 
 
 def _own(model: Path) -> tuple[str, ...]:
@@ -129,14 +137,21 @@ def _own(model: Path) -> tuple[str, ...]:
 
 
 def _with_head(
-    predictor: Any, names: tuple[str, ...], part: Any, worst: int, json: bool, rows: Path | None, picture: Path | None
+    predictor: Any,
+    names: tuple[str, ...],
+    part: Any,
+    trained: Any,
+    worst: int,
+    json: bool,
+    rows: Path | None,
+    picture: Path | None,
 ) -> None:
     from heedful.runs import dataset, pictures
     from heedful.runs import evaluate as run
 
     if picture is not None and not run.has_confusion(predictor):
         raise UserError("this task has no confusion matrix to draw; leave --picture out")
-    result = run.evaluate(predictor, dataset.files(names), part, worst=worst)
+    result = run.evaluate(predictor, dataset.files(names), part, worst=worst, trained=trained)
     _tell(run, result, json, rows)
     if picture is not None and result.report.confusion is not None:
         pictures.confusion(result.report.confusion, result.head.labels, picture)

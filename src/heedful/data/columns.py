@@ -1,4 +1,6 @@
-"""Which columns of a table hold the text, its pair and the label: those named by the user, or else by usual names.
+"""Which columns of a table hold the text, its pair and the label.
+
+Those named by the user, or else those that a model was trained with, or else those of usual names.
 
 Pure: knows names alone, nothing of files or values.
 """
@@ -36,7 +38,7 @@ _SHOWN = 20
 class Columns:
     """The columns that the user named, in NFC as tables have them.
 
-    Those left out are found when their names are usual.
+    Those left out are as in training where the table has them, or else found when their names are usual.
     """
 
     text: str | None = None
@@ -45,6 +47,8 @@ class Columns:
     """Column that holds the second text of a pair."""
     label: tuple[str, ...] = ()
     """Column that holds the label; several for several numbers."""
+    trained: "Columns | None" = None
+    """Those that were named when the model was trained."""
 
     def __post_init__(self) -> None:
         for field in ("text", "pair"):
@@ -64,6 +68,7 @@ class Found(NamedTuple):
 
 def find(where: str, names: Sequence[str], asked: Columns, *, labelled: Literal["no", "if there", "yes"]) -> Found:
     """The columns of a table at `where` whose columns are called `names`. No column is two things at once."""
+    asked = _as_trained(names, asked)
     _check_asked(where, names, asked if labelled != "no" else replace(asked, label=()))
     text, pair = _texts(where, [name for name in names if name not in asked.label], asked)
     if labelled == "no" or asked.label:
@@ -87,6 +92,20 @@ def usual(names: Sequence[str], known: Sequence[str]) -> str | None:
     """The column whose name, in whatever case, comes first among those `known`."""
     folded = _folded(names)
     return next((folded[name] for name in known if name in folded), None)
+
+
+def _as_trained(names: Sequence[str], asked: Columns) -> Columns:
+    """The same with what was named in training, where the table has it and the user named nothing in its place."""
+    trained = asked.trained
+    if trained is None:
+        return asked
+    free = [name for name in names if name not in (asked.text, asked.pair, *asked.label)]
+    # A text and its pair belong together: half of what was named before may not fit what is named now.
+    if asked.text is None and asked.pair is None and {trained.text, trained.pair} - {None} <= set(free):
+        asked = replace(asked, text=trained.text, pair=trained.pair)
+    if not asked.label and set(trained.label) <= set(free):
+        asked = replace(asked, label=trained.label)
+    return asked
 
 
 def _check_asked(where: str, names: Sequence[str], asked: Columns) -> None:

@@ -6,7 +6,7 @@ Shapes: n inputs, C outputs, T tokens of an input.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.data import labelled, questions, tagged
+from heedful.data.columns import Columns
 from heedful.data.flaws import OR_SKIP, Flaw, sound
 from heedful.data.heldout import held_out
 from heedful.data.inputs import (
@@ -67,15 +68,18 @@ def task_of(task: str, files: Sequence[Path], part: DataPart) -> str:
     return task
 
 
-def read(task: str, files: Sequence[Path], part: DataPart, *, required: bool = True) -> Iterator[Any | Flaw]:
-    """The examples of all files, one after the other."""
+def read(
+    task: str, files: Sequence[Path], part: DataPart, *, required: bool = True, trained: Columns | None = None
+) -> Iterator[Any | Flaw]:
+    """The examples of all files, one after the other; from the columns named, or else as a model was trained."""
+    columns = replace(part.columns, trained=trained)
     match task:
         case "classify" | "multilabel" | "regress":
             target: Any = {"classify": "label", "multilabel": "labels", "regress": "numbers"}[task]
             return chain.from_iterable(
                 labelled.examples(
                     file,
-                    part.columns,
+                    columns,
                     target=target,
                     separator=part.separator,
                     errors=part.errors,

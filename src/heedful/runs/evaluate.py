@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heedful.data.columns import refuse_named
+from heedful.data.columns import Columns, refuse_named
 from heedful.data.flaws import Flaw, told
 from heedful.data.tagged import scheme
 from heedful.durable import write_file
@@ -56,8 +56,10 @@ class Evaluation:
     """Where the examples were found, where that need not be what was named."""
 
 
-def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, worst: int = 5) -> Evaluation:
-    """Ask the model about every example, and compare."""
+def evaluate(
+    predictor: Predictor, files: Sequence[Path], part: DataPart, *, worst: int = 5, trained: Columns | None = None
+) -> Evaluation:
+    """Ask the model about every example, and compare. Columns that are not named are those it was `trained` with."""
     head = predictor.head
     if head is None:
         raise UserError(
@@ -66,7 +68,7 @@ def evaluate(predictor: Predictor, files: Sequence[Path], part: DataPart, *, wor
     refuse_named(part.columns, head.task)
     skipped: list[Flaw] = []
     examples, found = [], []
-    items = dataset.known(head, dataset.read(head.task, files, _named(part, head)))
+    items = dataset.known(head, dataset.read(head.task, files, _named(part, head), trained=trained))
     reader = predictor.reader(METHODS[head.task], truncate=part.truncate)
     for one in answers(reader, items):
         if isinstance(one, Flaw):

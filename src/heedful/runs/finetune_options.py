@@ -13,7 +13,7 @@ from heedful.arguments import optional
 from heedful.config import from_tables, read_toml
 from heedful.data.columns import Columns, refuse_named
 from heedful.errors import UserError
-from heedful.runs.options import MachinePart
+from heedful.runs.options import RUN_FILE, MachinePart
 
 Task = Literal["classify", "regress", "tag", "answer"]
 Pool = Literal["cls", "mean"]
@@ -243,6 +243,16 @@ def usual_epochs(examples: int) -> int:
 def usual_rate(dim: int) -> float:
     """Narrow models learn faster."""
     return 1e-4 if dim < 512 else 5e-5 if dim < 768 else 3e-5 if dim < 1024 else 2e-5
+
+
+def trained_with(folder: Path) -> DataPart:
+    """How the data was read that a folder's model was trained on; as by default where the folder does not say."""
+    path = folder / RUN_FILE
+    said = read_toml(path).get("data") if path.is_file() else None
+    if not isinstance(said, dict):  # of another kind of run
+        return DataPart()
+    kept = {name: said[name] for name in ("text", "pair", "label", "separator") if name in said}
+    return from_tables(DataPart, kept, f"{path} [data]")
 
 
 def read_recipe(path: Path) -> FinetuneRecipe:

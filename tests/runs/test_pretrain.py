@@ -31,6 +31,7 @@ from heedful.runs.options import (
     read_recipe,
     resolved,
 )
+from heedful.runs.shards import make as make_shards
 
 
 def made_up(seed: int, documents: int = 60) -> str:
@@ -496,8 +497,31 @@ def test_too_little_held_out_text_is_said_and_not_evaluated(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
     assert go(home, tmp_path / "out", text__held_out=0.0, run__steps=1) == {}
-    assert "too few documents are held out to evaluate on" in capsys.readouterr().out
+    assert "too few documents are held out to evaluate on; --held-out 0.1 holds out more" in capsys.readouterr().out
     assert reports(tmp_path / "out", "heldout") == []
+
+
+@pytest.mark.parametrize("share", [0.1, 0.999])
+def test_a_text_of_one_document_is_trained_on_and_told_how_to_hold_some_out(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture, share: float
+):
+    text = tmp_path / "one.txt"
+    text.write_text("\n".join(made_up(0).split("\n\n")[:7]), encoding="utf-8")
+    changes = {"corpus": (str(text),), "objective__nsp": False, "run__steps": 1}
+    assert go(home, tmp_path / "out", text__held_out=share, **changes) == {}
+    said = capsys.readouterr().out
+    assert "this text is only one document: separate documents by blank lines" in said
+    assert "--held-out" not in said
+
+
+def test_prepared_text_with_nothing_held_out_is_to_be_prepared_again(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    make_shards([str(home / "text.txt")], TextPart(held_out=0), home / "tokenizer", tmp_path / "shards")
+    changes = {"corpus": (str(tmp_path / "shards"),), "text": TextPart(), "vocabulary": VocabularyPart()}
+    assert go(home, tmp_path / "out", run__steps=1, **changes) == {}
+    said = capsys.readouterr().out
+    assert "to evaluate on; prepare the text again: --held-out 0.1 holds out more" in said
 
 
 def test_a_name_that_can_not_be_noted_leaves_no_folder(home: Path, tmp_path: Path):

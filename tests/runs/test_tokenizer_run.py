@@ -68,7 +68,7 @@ def test_held_out_text_does_not_shape_the_vocabulary(file):
 
 def test_nothing_held_out_is_told(file, tmp_path):
     lines = tokenizer.make([str(file)], TextPart(held_out=0), SMALL, tmp_path / "out")
-    assert "no document is held out" in lines[1]
+    assert lines[1] == "no document is held out to test on; --held-out 0.1 holds out more"
 
 
 def test_case_is_kept_on_request(file, tmp_path):
@@ -130,12 +130,47 @@ def test_a_larger_text_has_a_smaller_part_held_out(tmp_path, plain, packed, shar
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)  # nothing is written, and no room taken
-    assert corpus.held_out_share(TextPart(), [tmp_path / name for name in sizes]) == pytest.approx(share)
+    assert corpus.asked_share(TextPart(), [tmp_path / name for name in sizes]) == pytest.approx(share)
 
 
 def test_the_share_asked_for_is_held_out(file):
     assert corpus.held_out_share(TextPart(held_out=0.37), [file]) == 0.37
     assert corpus.held_out_share(TextPart(held_out=0), [file]) == 0
+
+
+def test_every_document_is_never_held_out(file, tmp_path):
+    """Nor is the only one: it would leave a vocabulary of nothing."""
+    one = tmp_path / "one.txt"
+    one.write_text(file.read_text(encoding="utf-8").replace("\n\n", "\n"), encoding="utf-8")
+    [document] = sources.documents([one], sources.TextOptions())
+    assert held_out(document, 0.999)
+    assert corpus.held_out_share(TextPart(held_out=0.999), [one]) == 0
+    assert corpus.held_out_share(TextPart(held_out=0.999999), [file]) == 0
+    said = tokenizer.make([str(one)], TextPart(held_out=0.999), SMALL, tmp_path / "tokenizer")
+    assert said[0].startswith("47 tokens")
+    advice = "whole documents are held out, and this text is only one document: separate documents by blank lines"
+    assert said[1] == f"no document is held out to test on; {advice}"
+    said = shards.make([str(one)], TextPart(held_out=0.999), tmp_path / "tokenizer", tmp_path / "shards")
+    assert said.startswith("text: 1 documents, ")
+    assert "held out: 0 documents, 0 tokens" in said
+
+
+@pytest.mark.parametrize(
+    ("documents", "share", "advice"),
+    [
+        (125, 0.0, "--held-out 0.1 "),
+        (125, 0.01, "--held-out 0.1 "),
+        (125, 0.1, "--held-out 0.2 "),
+        (29, 0.0, "--held-out 0.2 "),
+        (6, 0.1, "--held-out 0.5 "),
+        (6, 0.5, "only 6 documents: separate documents by blank lines"),
+        (5, 0.1, "only 5 documents: separate documents by blank lines"),
+        (1, 0.0, "only one document: separate documents by blank lines"),
+    ],
+)
+def test_a_larger_share_is_named_where_it_helps(documents, share, advice):
+    assert advice in corpus.hold_out_more(documents, share)
+    assert ("--held-out" in advice) == ("--held-out" in corpus.hold_out_more(documents, share))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1, 1.5, float("nan")])

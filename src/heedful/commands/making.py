@@ -131,7 +131,7 @@ def tokenizer(
         cased: Keep upper and lower case apart.
         text: Column that holds the text, for tables.
         errors: What to do with bytes that are not UTF-8.
-        held_out: Share of the documents to test on (by default 1 to 10 percent).
+        held_out: Share of the documents, which blank lines separate, to test on (by default 1 to 10 percent).
     """
     from heedful.runs.options import TextPart, VocabularyPart
     from heedful.runs.tokenizer import make
@@ -157,7 +157,8 @@ def prepare(
         out: Where the shards go.
         text: Column that holds the text, for tables.
         errors: What to do with bytes that are not UTF-8.
-        held_out: Share of the documents kept for evaluation (by default 1 to 10 percent).
+        held_out: Share of the documents, which blank lines separate, kept for evaluation (by default 1 to 10
+            percent).
     """
     from heedful.runs.options import TextPart
     from heedful.runs.shards import make

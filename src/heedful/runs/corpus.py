@@ -18,6 +18,11 @@ VOCAB_SIZE = 16000
 TOKENIZER_BYTES = 100 << 20
 """A vocabulary is trained on a sample of about this much text: more changes it little and costs memory."""
 
+MOST_HELD_OUT = 0.1
+"""The largest share that is held out unless the user asks for more."""
+ENOUGH = 3
+"""Documents that a share must be expected to hold out to be worth naming: which ones it does, only they decide."""
+
 Say = Callable[[str], None]
 
 
@@ -38,11 +43,30 @@ def find_files(corpus: Sequence[str], stdin_folder: Path) -> list[Path]:
     return [kept if kept.is_file() else sources.spool(sys.stdin.buffer, stdin_folder)]
 
 
-def held_out_share(text: TextPart, files: Sequence[Path]) -> float:
+def asked_share(text: TextPart, files: Sequence[Path]) -> float:
     """The share asked for; or enough for about half a megabyte of text, between 1 and 10 percent."""
     if text.held_out is not None:
         return text.held_out
-    return min(0.1, max(0.01, 500_000 / max(1, _bytes(files))))
+    return min(MOST_HELD_OUT, max(0.01, 500_000 / max(1, _bytes(files))))
+
+
+def held_out_share(text: TextPart, files: Sequence[Path]) -> float:
+    """The share that is held out: the one asked for.
+
+    Or nothing, if that would be every document, as of a text that is only one: there would be none to learn from.
+    """
+    share = asked_share(text, files)
+    every = share > 0 and all(held_out(document, share) for document in sources.documents(files, text_options(text)))
+    return 0.0 if every else share
+
+
+def hold_out_more(documents: int, share: float) -> str:
+    """What helps if a share of so many documents is too few of them."""
+    larger = [one for one in (0.1, 0.2, 0.5) if one > share and one * documents >= ENOUGH]
+    if larger:
+        return f"--held-out {larger[0]} holds out more"
+    count = "only one document" if documents == 1 else f"only {documents} documents"
+    return f"whole documents are held out, and this text is {count}: separate documents by blank lines"
 
 
 def _bytes(files: Sequence[Path]) -> int:

@@ -47,7 +47,8 @@ class TextPart:
     errors: Literal["strict", "replace"] = "strict"
     """What to do with bytes that are not UTF-8: stop, or put a replacement character."""
     held_out: Annotated[float | None, optional(metavar="SHARE")] = None
-    """Share of the documents kept for evaluation. By default 1 to 10 percent, less of a larger corpus."""
+    """Share of the documents, which blank lines separate, kept for evaluation. By default 1 to 10 percent, less of a
+    larger corpus."""
 
     def __post_init__(self) -> None:
         if self.held_out is not None and not 0 <= self.held_out < 1:

@@ -20,10 +20,11 @@ def make(inputs: Sequence[str], text: TextPart, vocabulary: VocabularyPart, out:
         files = corpus.find_files(inputs, Path(scratch))
         made = corpus.train_tokenizer(files, text, vocabulary)
         unknown, tokens, characters = coverage(made, files, text)
+        advice = "" if tokens else corpus.hold_out_more(_documents(files, text), corpus.asked_share(text, files))
     wordpiece.save(made, out)
     lines = [f"{made.vocab_size:,} tokens, {wordpiece.case(made)}, saved in {out}"]
     if not tokens:
-        return [*lines, "no document is held out to test on; --held-out 0.1 holds out more"]
+        return [*lines, f"no document is held out to test on; {advice}"]
     return [
         *lines,
         f"on held-out text: {unknown / tokens:.3%} [UNK], {characters / tokens:.2f} characters a token "
@@ -42,3 +43,7 @@ def coverage(tokenizer: Tokenizer, files: Sequence[Path], text: TextPart) -> tup
                 tokens += len(ids)
             characters += sum(map(len, document))
     return unknown, tokens, characters
+
+
+def _documents(files: Sequence[Path], text: TextPart) -> int:
+    return sum(1 for _ in sources.documents(files, corpus.text_options(text)))

@@ -14,6 +14,7 @@ import pytest
 from heedful.cli import main
 from heedful.formats.huggingface import load_model
 from heedful.models.heads import Head
+from heedful.runs import fonts
 from heedful.runs.finetune_options import read_recipe
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -107,6 +108,19 @@ def test_several_seeds(tmp_path: Path, encoder: Path, labelled_files: Files, cap
     assert any(re.fullmatch(r"  accuracy +\d\.\d{4} ± \d\.\d{4}", line) for line in said)
     assert re.search(r"the model of seed [01], which has the best accuracy", said[-1])
     assert run(capsys, "predict", tmp_path / "out", file)
+
+
+def test_evaluate_says_what_its_picture_lacks(
+    classifier: Path,
+    tmp_path: Path,
+    labelled_files: Files,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(fonts, "choose", lambda text: fonts.Fonts(["sans-serif"], {"한"}))
+    asked = ("evaluate", classifier, labelled_files("classify", 40, 1), "--device", "cpu")
+    run(capsys, *asked)
+    run(capsys, *asked, "--picture", tmp_path / "confusion.png", warns=f"heedful: {fonts.lacks('한')}\n")
 
 
 def test_evaluate_for_people_and_programs(

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from heedful.cli import main
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import SPECIAL
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
+from heedful.runs import fonts
 from heedful.runs.word_options import WordVectorsPart
 
 if TYPE_CHECKING:
@@ -115,6 +117,16 @@ def test_a_word_is_contrasted(shell: "Shell", bert: Path, tmp_path: Path):
     table = json.loads(shell.goes_on(*asked, "--json", "--layer", "1", "--top", "3"))
     assert table["contextual"]["layer"] == 1
     assert len(table["contextual"]["sentences"][1]["in_its_place"]) == 3
+
+
+def test_a_picture_says_what_it_lacks(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(fonts, "choose", lambda text: fonts.Fonts(["sans-serif"], {"한"}))
+    sentences = ("He got bit by Python", "Python is my favorite language")
+    with pytest.raises(SystemExit):
+        main(["contrast", str(bert), *sentences, "--word", "python", "--picture", str(tmp_path / "python.png")])
+    assert capsys.readouterr().err == f"heedful: {fonts.lacks('한')}\n"
 
 
 def test_a_word_is_contrasted_with_given_vectors_and_a_corpus(shell: "Shell", bert: Path, vectors: Path):

@@ -3,11 +3,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
 import torch
-from matplotlib import font_manager, image
+from matplotlib import image
 from matplotlib.figure import Figure
 
 import heedful
@@ -354,18 +353,6 @@ def test_a_label_of_two_lines_is_named_on_one(tmp_path: Path, drawn: list[Figure
 def test_no_label_breaks_a_confusion(tmp_path: Path, labels: list[str], ending: str):
     pictures.confusion(np.array([[1, 2], [3, 4]]), labels, tmp_path / f"confusion.{ending}")
     assert (tmp_path / f"confusion.{ending}").stat().st_size > 1000
-
-
-def test_a_font_that_has_the_letters(monkeypatch: pytest.MonkeyPatch):
-    gone = font_manager.FontEntry(fname="/nowhere/gone.ttf", name="Gone")
-    ours = [font for font in font_manager.fontManager.ttflist if font.fname.startswith(matplotlib.get_data_path())]
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", [gone, *ours])
-    has_stix, has_none = "\u1d81", "\U000e0fff"
-    assert pictures.families("good") == ["sans-serif"]
-    for letters in (has_stix, "good" + has_stix, has_stix + has_none):
-        assert pictures.families(letters) == ["sans-serif", "STIXGeneral"]
-    # a font that claims every letter and draws boxes is no help
-    assert pictures.families(has_none) == ["sans-serif"]
 
 
 def test_confusions_that_can_not_be_drawn(tmp_path: Path):

@@ -14,7 +14,7 @@ from heedful.errors import UserError
 from heedful.predict import ImagePredictor
 from heedful.predict.image_engine import TorchImageEngine
 from heedful.predict.images import ImageExample, ImageReader
-from heedful.runs import patch_pictures, see
+from heedful.runs import fonts, patch_pictures, see
 from heedful.runs.see import Wanted, find
 
 COLOURS = {"red": (230, 40, 30), "green": (30, 220, 45), "blue": (20, 35, 240)}
@@ -159,6 +159,14 @@ def test_a_picture_has_a_row_for_each(predictor: ImagePredictor, album: Path, tm
 
     one, two, most = height(1), height(2), height(see.MOST_DRAWN)
     assert one < two < most == height(see.MOST_DRAWN + 3)
+
+
+def test_a_picture_says_what_it_lacks(
+    predictor: ImagePredictor, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fonts, "choose", lambda text: fonts.Fonts(["sans-serif"], {"한"}))
+    wanted = Wanted(picture=tmp_path / "p.png")
+    assert see.see(predictor, [album / "c.png"], wanted, lambda _: None) == fonts.lacks("한")
 
 
 def test_heads_of_the_layer_that_was_asked_for(

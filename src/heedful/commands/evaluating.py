@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from heedful.arguments import optional
-from heedful.commands.output import say
+from heedful.commands.output import say, warn
 from heedful.errors import UserError
 
 Flag = Annotated[bool, FlagCreatePairsOff]
@@ -146,15 +146,14 @@ def _with_head(
     rows: Path | None,
     picture: Path | None,
 ) -> None:
-    from heedful.runs import dataset, pictures
+    from heedful.runs import dataset
     from heedful.runs import evaluate as run
 
     if picture is not None and not run.has_confusion(predictor):
         raise UserError("this task has no confusion matrix to draw; leave --picture out")
     result = run.evaluate(predictor, dataset.files(names), part, worst=worst, trained=trained)
     _tell(run, result, json, rows)
-    if picture is not None and result.report.confusion is not None:
-        pictures.confusion(result.report.confusion, result.head.labels, picture)
+    _draw(result.report.confusion, result.head.labels, picture)
 
 
 def _of_images(
@@ -168,14 +167,12 @@ def _of_images(
     skip_bad: bool,
 ) -> None:
     from heedful.runs import image_evaluate as run
-    from heedful.runs import pictures
 
     if len(names) != 1:
         raise UserError(f"{len(names)} names, but images are evaluated one folder or file at a time; give one")
     result = run.evaluate(predictor, names[0], folder=folder, worst=worst, skip_bad=skip_bad, every=rows is not None)
     _tell(run, result, json, rows)
-    if picture is not None and result.report.confusion is not None:
-        pictures.confusion(result.report.confusion, predictor.labels, picture)
+    _draw(result.report.confusion, predictor.labels, picture)
 
 
 def _tell(run: Any, result: Any, json: bool, rows: Path | None) -> None:
@@ -187,6 +184,16 @@ def _tell(run: Any, result: Any, json: bool, rows: Path | None) -> None:
             say(line)
     if rows is not None:
         run.write_predictions(result, rows)
+
+
+def _draw(confusion: Any, labels: Any, picture: Path | None) -> None:
+    """Draw what is taken for what, if that is asked for and the task has such a thing."""
+    if picture is None or confusion is None:
+        return
+    from heedful.runs import pictures
+
+    if lacks := pictures.confusion(confusion, labels, picture):
+        warn(lacks)
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

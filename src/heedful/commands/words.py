@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import optional
-from heedful.commands.output import say
+from heedful.commands.output import say, warn
 from heedful.errors import UserError
 
 Flag = Annotated[bool, FlagCreatePairsOff]
@@ -97,8 +97,8 @@ def contrast(
         layer=layer,
         top=top,
     )
-    if picture is not None:
-        run.draw(found, picture)
+    if picture is not None and (lacks := run.draw(found, picture)):
+        warn(lacks)
     if json:
         say(json_module.dumps(run.table(found), ensure_ascii=False))
         return

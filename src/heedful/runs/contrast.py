@@ -192,8 +192,8 @@ def table(found: Contrast) -> dict[str, Any]:
     }
 
 
-def draw(found: Contrast, path: Path) -> None:
-    """Draw it: how alike the word is to itself, layer by layer, and its nearest words."""
+def draw(found: Contrast, path: Path) -> str | None:
+    """Draw it: how alike the word is to itself, layer by layer, and its nearest words; what to say of the picture."""
     from heedful.runs import pictures  # and with it what draws, for those who ask for it
 
     alone = [(near.word, near.similarity) for near in found.nearest]
@@ -205,7 +205,7 @@ def draw(found: Contrast, path: Path) -> None:
         elif sense.like is not None:
             near = [(one.word, one.similarity) for one in sense.like]
             columns.append(pictures.Column(f"in the text, like: “{sense.sentence}”", "cosine", near))
-    pictures.contrast(found.word, found.similarities, found.others, found.layer, columns, path, found.lacks)
+    return pictures.contrast(found.word, found.similarities, found.others, found.layer, columns, path, found.lacks)
 
 
 def _plain(found: Sequence[Near] | Sequence[Candidate] | None) -> list[dict[str, Any]] | None:

@@ -78,13 +78,13 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
             say(f"      {math.exp(each.log_prob):7.2%}  {mark}  {each.text}")
     picture = out / "alignment.png"
     assert found[0][0].alignment is not None
-    spelled = pictures.alignment(found[0][0].alignment, picture, ROMAN)
+    lacks = pictures.alignment(found[0][0].alignment, picture, ROMAN)
     say("")
     minutes, seconds = divmod(round(time.monotonic() - begun), 60)
     say(f"That took {minutes} min {seconds} s.")
     say(f"The translator is in {out}, its alignment of {SHOWN[0]:,} in {picture}.")
-    if spelled:
-        say("No font on this machine has Korean letters: the picture spells them as they sound.")
+    if lacks:
+        say(f"About that picture: {lacks}.")
     say("Now try:")
     say(f'  echo "nine hundred thousand and twelve" | heedful translate {out} - --n-best 3')
     say("  heedful train-translator your-pairs.tsv --out my-translator --budget 10m")

@@ -11,7 +11,8 @@ import matplotlib
 import numpy as np
 
 from heedful.predict.looking import Looks
-from heedful.runs.pictures import check_format, families, save, short
+from heedful.runs import fonts
+from heedful.runs.pictures import check_format, save, short
 
 matplotlib.use("Agg")
 
@@ -34,18 +35,20 @@ class Drawn(NamedTuple):
     looks: Looks
 
 
-def draw(images: Sequence[Drawn], path: Path) -> None:
+def draw(images: Sequence[Drawn], path: Path) -> str | None:
     """Draw a row for each image: the image, where each head of the layer looks, and the rollout over all layers.
 
     The more orange a patch, the more of the attention it gets. Each panel has its own scale, whose top is written
-    under it. A rollout differs little from patch to patch, so its scale begins at its smallest share.
+    under it. A rollout differs little from patch to patch, so its scale begins at its smallest share. What there is
+    to say of letters that could not be drawn.
     """
     check_format(path)
     heads = len(images[0].looks.heads)
     columns, rows = heads + 2, len(images)
     size = (PANEL * columns + 0.3, (PANEL + 0.2) * rows + 0.4)
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    style = {"family": families("".join(one.name + one.answer for one in images)), "parse_math": False}
+    families, lacking = fonts.choose("".join(short(text) for one in images for text in (one.name, one.answer)))
+    style = {"family": families, "parse_math": False}
     for line, one in zip(axes, images, strict=True):
         plain = _rgb(one.picture)
         line[0].imshow(plain, interpolation="nearest")
@@ -65,6 +68,7 @@ def draw(images: Sequence[Drawn], path: Path) -> None:
     layer = images[0].looks.layer
     figure.suptitle(f"which patches each head of layer {layer} looks at, and all layers together", fontsize=10)
     save(figure, path)
+    return fonts.lacks(lacking)
 
 
 def _rgb(picture: np.ndarray) -> np.ndarray:

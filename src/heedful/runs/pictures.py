@@ -19,11 +19,11 @@ from heedful.errors import UserError
 from heedful.models.bert import Bert, BertForPretraining
 from heedful.nn.positions import sinusoidal
 from heedful.predict.translator import Alignment
+from heedful.runs import fonts
 from heedful.train import log
 
 matplotlib.use("Agg")
 
-from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,6 +32,7 @@ from matplotlib.ticker import MaxNLocator
 FORMATS = ("png", "svg", "pdf")
 LONGEST_LABEL = 24
 MOST_COUNTS = 60
+SPELLED = "they are spelled as they sound"
 TITLES = {
     "mlm_loss": "masked words: loss",
     "mlm_accuracy": "masked words: share right",
@@ -110,10 +111,11 @@ def curves(folder: Path, path: Path) -> None:
     plt.close(figure)
 
 
-def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
+def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> str | None:
     """Draw (C, C) counts, truth in rows, predictions in columns; a cell's shade is its share of the row.
 
     Beyond MOST_COUNTS labels the shades alone are drawn, and not every label is named: nobody could read them.
+    What there is to say of letters that could not be drawn, here as in the other pictures of a user's words.
     """
     size = len(labels)
     if matrix.shape != (size, size):
@@ -123,7 +125,8 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
     step = -(-size // MOST_COUNTS)
     cell = min(0.9, max(0.36, 7 / size)) / step  # inches: few labels have room, many still hold their counts
     names = [short(label) for label in labels[::step]]
-    style = {"family": families("".join(names)), "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
+    families, lacking = fonts.choose("".join(names))
+    style = {"family": families, "fontsize": min(10.0, 32 * cell * step), "parse_math": False}
     edge = 1.2 + 0.09 * max(map(len, names))
     figure, axis = plt.subplots(figsize=(size * cell + edge + 1, size * cell + edge), layout="compressed")
     image = axis.imshow(share, cmap="Blues", vmin=0, vmax=1)
@@ -134,17 +137,18 @@ def confusion(matrix: np.ndarray, labels: Sequence[str], out: Path) -> None:
         _counts(axis, matrix, share, 72 * cell)
     figure.colorbar(image, ax=axis, label="share of the row", fraction=0.04, pad=0.02)
     save(figure, out)
+    return fonts.lacks(lacking)
 
 
-def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = None) -> bool:
+def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = None) -> str | None:
     """Draw where a translation's pieces looked, (T, S): the source from left to right, the translation downwards.
 
-    Letters that no installed font has are replaced by what `spelled` says of them; whether that was needed.
+    Letters that no installed font has are replaced by what `spelled` says of them.
     """
     check_format(path)
     columns, rows = ([_piece(piece) for piece in side] for side in (found.source, found.target))
-    families, lacking = _fonts("".join([*columns, *rows]))
-    spelling = {letter: text for letter, text in (spelled or {}).items() if ord(letter) in lacking}
+    families, lacking = fonts.choose("".join([*columns, *rows]))
+    spelling = {letter: text for letter, text in (spelled or {}).items() if letter in lacking}
     columns, rows = ([_spell(piece, spelling) for piece in side] for side in (columns, rows))
     height, width = found.weights.shape
     cell = 0.42  # inches
@@ -159,7 +163,8 @@ def alignment(found: Alignment, path: Path, spelled: Mapping[str, str] | None = 
     axis.set(xlabel="read", ylabel="written")
     figure.colorbar(image, ax=axis, label="share of the attention", fraction=0.04, pad=0.02)
     save(figure, path)
-    return bool(spelling)
+    told = fonts.lacks(spelling, SPELLED), fonts.lacks(lacking - spelling.keys())
+    return "; ".join(filter(None, told)) or None
 
 
 class Column(NamedTuple):
@@ -179,12 +184,12 @@ def contrast(
     columns: Sequence[Column],
     path: Path,
     remark: str | None = None,
-) -> None:
+) -> str | None:
     """Draw how alike a word is to itself in two sentences, layer by layer, and below it columns of near words."""
     check_format(path)
     titles = ["\n".join(textwrap.wrap(title, 34, max_lines=3, placeholder=" …")) for title, *_ in columns]
     names = [[short(name) for name, _ in column.found] for column in columns]
-    fonts = families("".join([word, *titles, *(name for column in names for name in column)]))
+    families, lacking = fonts.choose("".join([word, *titles, *(name for column in names for name in column)]))
     figure = plt.figure(figsize=(11, 7.2), layout="constrained")
     above, below = figure.add_gridspec(2, len(columns), height_ratios=(1, 0.9)), []
     axis = figure.add_subplot(above[0, :])
@@ -195,7 +200,7 @@ def contrast(
     axis.axvline(layer, color="tab:blue", alpha=0.2, linewidth=6)
     axis.set_xticks(steps, ["input", *map(str, steps[1:])])
     axis.set(xlabel="layer", ylabel="cosine", ylim=(min(0.0, *similarities, *others) - 0.05, 1.08))
-    axis.set_title(f"“{short(word)}” and itself", family=fonts, parse_math=False)
+    axis.set_title(f"“{short(word)}” and itself", family=families, parse_math=False)
     axis.legend(fontsize=9, loc="best")
     axis.grid(alpha=0.25)
     for number, (title, column, (_, measure, found)) in enumerate(zip(titles, names, columns, strict=True)):
@@ -204,14 +209,15 @@ def contrast(
         below[-1].barh(
             bars, [value for _, value in found], color="tab:grey" if not number else "tab:blue", height=0.6
         )
-        below[-1].set_yticks(bars, column, family=fonts, parse_math=False)
+        below[-1].set_yticks(bars, column, family=families, parse_math=False)
         below[-1].invert_yaxis()
         below[-1].set_xlabel(measure)
         below[-1].xaxis.set_major_locator(MaxNLocator(4))
-        below[-1].set_title(title, fontsize=10, family=fonts, parse_math=False)
+        below[-1].set_title(title, fontsize=10, family=families, parse_math=False)
     if remark is not None:
         figure.supxlabel(remark, fontsize=9)
     save(figure, path)
+    return fonts.lacks(lacking)
 
 
 def positions(learned: Tensor, length: int, path: Path) -> None:
@@ -260,7 +266,7 @@ def _counts(axis: Axes, matrix: np.ndarray, share: np.ndarray, points: float) ->
 def save(figure: Figure, path: Path) -> None:
     """Write a figure, and have done with it."""
     with warnings.catch_warnings():
-        # where no installed font has a label's letters, boxes stand for them: the rest is still worth having
+        # where no installed font has a label's letters, boxes stand for them, and `fonts.lacks` says so
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -280,31 +286,3 @@ def short(label: str) -> str:
     """A label on one line, and not so long that it takes the picture's place."""
     label = " ".join(label.split())
     return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
-
-
-def families(text: str) -> list[str]:
-    """The fonts that have the letters of a text, as far as there are any."""
-    return _fonts(text)[0]
-
-
-def _fonts(text: str) -> tuple[list[str], set[int]]:
-    """The default font, behind it the installed one with most of the letters that the default lacks; the others."""
-    default = font_manager.FontProperties().get_family()
-    lacking = _lacking(font_manager.findfont(font_manager.FontProperties()), {*map(ord, text)})
-    best, left = default, lacking
-    for font in font_manager.fontManager.ttflist:
-        if not left:
-            break
-        # the font of last resort claims every letter, and draws each as a box
-        if font.style == "normal" and "lastresort" not in font.name.replace(" ", "").lower():
-            still = _lacking(font.fname, lacking)
-            if len(still) < len(left):
-                best, left = [*default, font.name], still
-    return best, left
-
-
-def _lacking(font: str, letters: set[int]) -> set[int]:
-    try:
-        return letters - font_manager.get_font(font).get_charmap().keys()
-    except (OSError, RuntimeError):  # listed once, and gone or unreadable since
-        return letters

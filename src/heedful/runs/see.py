@@ -112,7 +112,8 @@ def see(
         raise UserError(f"no image can be read: {told(skipped)}")
     remarks = [f"passed over {told(skipped)}"] if skipped else []
     if wanted.picture is not None:
-        draw(predictor, shown, wanted.picture, wanted.layer)
+        lacks = draw(predictor, shown, wanted.picture, wanted.layer)
+        remarks += [lacks] if lacks else []
         if seen > len(shown):
             remarks.append(f"the picture shows the first {len(shown)} of {seen:,} images")
     return "; ".join(remarks) or None
@@ -120,8 +121,8 @@ def see(
 
 def draw(
     predictor: ImagePredictor, seen: Sequence[tuple[ImageExample, Seen]], path: Path, layer: int | None = None
-) -> None:
-    """Draw which patches of the images the heads of a layer look at."""
+) -> str | None:
+    """Draw which patches of the images the heads of a layer look at; what there is to say of the picture."""
     from heedful.runs.patch_pictures import Drawn
     from heedful.runs.patch_pictures import draw as run
 
@@ -133,7 +134,7 @@ def draw(
         name = example.image.name if isinstance(example.image, Path) else example.where
         found = looks(predictor, picture, layer)
         drawn.append(Drawn(name, f"{answer.label} {answer.score:.1%}", picture, found))
-    run(drawn, path)
+    return run(drawn, path)
 
 
 def told(flaws: Sequence[Flaw]) -> str:

@@ -2,9 +2,11 @@ import json
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from heedful.data import labelled, questions, tagged
 from heedful.data.columns import Columns
@@ -74,6 +76,22 @@ def test_the_lines_for_people(classified: Evaluation):
     assert said[at + 2].strip() == one.text
     assert len(said) == at + 1 + 2 * 5
     assert not any("skipped" in line or "too long" in line for line in said)
+
+
+def test_tables_stand_straight_where_letters_are_wide(classified: Evaluation):
+    head = replace(CLASSES, labels=("정치와 社會", "sport"))
+    classes = [one._replace(label=label) for one, label in zip(classified.report.classes, head.labels, strict=True)]
+    said = lines(replace(classified, head=head, report=classified.report._replace(classes=classes)))
+    at = next(number for number, line in enumerate(said) if "precision" in line and "recall" in line)
+    assert len({cell_len(line) for line in said[at : at + 3]}) == 1
+    at = said.index("truth (down) taken for (across):")
+    matrix = classified.report.confusion
+    assert matrix is not None
+    assert said[at + 1 : at + 4] == [
+        "             정치와 社會  sport",
+        f"정치와 社會  {matrix[0, 0]:>11}  {matrix[0, 1]:>5}",
+        f"sport        {matrix[1, 0]:>11}  {matrix[1, 1]:>5}",
+    ]
 
 
 def test_json_holds_the_same(classified: Evaluation):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.cells import cell_len
 
 from heedful.data.columns import Columns, refuse_named
 from heedful.data.flaws import Flaw, told
@@ -238,11 +239,16 @@ def _form(name: str, value: float) -> str:
 
 def _table(rows: list[list[str]]) -> list[str]:
     """Columns under each other: names to the left, numbers to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            _fill(cell, width, left=place == 0) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
     ]
+
+
+def _fill(cell: str, width: int, *, left: bool) -> str:
+    """A cell as wide as its column, as a terminal counts: a letter of Hangul is as wide as two others."""
+    gap = " " * (width - cell_len(cell))
+    return cell + gap if left else gap + cell

@@ -241,6 +241,21 @@ def test_the_page_waits_for_models_that_are_being_loaded(browser: Any, host: Hos
         assert reader.text(".banner") == ""
 
 
+def test_models_have_names_in_any_script(browser: Any, host: Host):
+    named = {"내글": host.models["words"], "모형/회전": host.models["rotary"]}
+    with Host(named) as other, Reader(browser, other) as reader:
+        reader.go("attention", model="모형/회전", text=TEXT)
+        assert reader.page.input_value(".model select") == "모형/회전"
+        reader.page.select_option(".model select", "내글")
+        reader.page.wait_for_function("new URLSearchParams(location.hash.split('?')[1]).get('model') === '내글'")
+        reader.settle()
+        assert reader.page.title() == "Attention · 내글 · heedful"
+        reader.page.click("nav.views a:has-text('Inside one head')")
+        reader.page.wait_for_selector(".view[data-view=head]")
+        reader.settle()
+        assert reader.values()["model"] == "내글"
+
+
 def test_a_busy_server_is_asked_again(newcomer: Reader):
     newcomer.expected = ["429"]
     refused = []

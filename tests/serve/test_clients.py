@@ -1,6 +1,7 @@
 """Clients from PyPI, unchanged: `openai` and `huggingface_hub`."""
 
 import io
+from urllib.parse import quote
 
 import numpy as np
 import openai
@@ -93,3 +94,18 @@ def test_paths_that_name_a_task(served):
     assert "question" in served.refuses("/models/answerer", 422, {"inputs": {"question": "who"}})
     assert served.refuses("/", 422, {"inputs": {"source_sentence": 5}})
     assert served.refuses("/models/filler", 422, {"inputs": "[MASK]", "parameters": {"top_k": 0}})
+
+
+def test_a_name_in_another_script_is_asked_and_counted(serving, filler):
+    with serving({"내글": filler, "분류/模型": filler}) as served:
+        with openai.OpenAI(base_url=f"{served.address}/v1", api_key="any") as client:
+            assert [one.id for one in client.models.list()] == ["내글", "분류/模型"]
+            assert [client.models.retrieve(name).id for name in ("내글", "분류/模型")] == ["내글", "분류/模型"]
+            assert client.embeddings.create(model="내글", input=TEXTS).model == "내글"
+        for name in ("내글", "분류/模型"):
+            assert served.ask("/fill", inputs="the [MASK]", model=name)
+            assert served.ask(f"/models/{name}/pipeline/feature-extraction", inputs="the river")
+            asked = InferenceClient(model=f"{served.address}/models/{quote(name)}", token="none", timeout=30)
+            assert asked.fill_mask("the [MASK] is fine", top_k=1)
+        assert 'heedful_batch_inputs_count{model="내글"} ' in served.get("/metrics").text
+        assert "loaded: 내글 (" in served.refuses("/models/남글", 404, {"inputs": "the"})

@@ -2,8 +2,10 @@
 
 import io
 import json
+import shlex
 import threading
 import time
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -333,5 +335,32 @@ def test_names_of_models(tmp_path: Path):
         wanted([str(tmp_path / "none")])
     with pytest.raises(UserError, match="no name"):
         wanted([f"a b={one}"])
+    with pytest.raises(UserError, match="no name"):
+        wanted([f"a//b={one}"])
     with pytest.raises(UserError, match="at least one"):
         wanted([])
+
+
+@pytest.mark.parametrize("name", ["내글", "模型-2", "분류/주제.v2", "हिन्दी", "ไทย:1+1"])
+def test_names_have_letters_of_any_script(tmp_path: Path, name: str):
+    assert wanted([f"{name}={tmp_path}"])[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("주제 분류", "주제-분류"), ("a (1)", "a-1"), ("내글", "내글"), (unicodedata.normalize("NFD", "내글"), "내글")],
+)
+def test_a_folder_gives_its_model_a_name(tmp_path: Path, folder: str, name: str):
+    (tmp_path / folder).mkdir()
+    assert [(w.name, w.folder) for w in wanted([str(tmp_path / folder)])] == [(name, tmp_path / folder)]
+
+
+def test_a_name_that_is_suggested_can_be_given_to_a_shell(tmp_path: Path):
+    for folder in ("!!!", "내 글", "내-글"):
+        (tmp_path / folder).mkdir()
+    with pytest.raises(UserError, match="'!!!' is no name for a model") as told:
+        wanted([str(tmp_path / "!!!")])
+    assert shlex.split(str(told.value).rpartition(", as ")[2]) == [f"NAME={tmp_path / '!!!'}"]
+    with pytest.raises(UserError, match="two models would be called '내-글'") as told:
+        wanted([str(tmp_path / "내-글"), str(tmp_path / "내 글")])
+    assert shlex.split(str(told.value).rpartition(": ")[2]) == [f"OTHER={tmp_path / '내 글'}"]

@@ -1,6 +1,7 @@
 """What is loaded, by name, and who can be asked what."""
 
-import re
+import shlex
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,8 @@ ROUTES = {
     "/decode": "tokenize",
 }
 """The ability that each route asks for."""
-NAME = re.compile(r"[\w.:+-]+(/[\w.:+-]+)*", re.ASCII)
+SIGNS = "._-:+"
+"""What a name may have beside letters and digits of any script, and / between its parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,15 +162,30 @@ def wanted(models: Sequence[str]) -> list[Wanted]:
         if not folder:
             raise UserError(f"{one!r} names no folder; write NAME=FOLDER")
         require_folder(path)
-        name = name or path.resolve().name
-        if not NAME.fullmatch(name):
+        name = unicodedata.normalize("NFC", name) if name else _name_of(path)
+        if not all(part and all(map(_fits, part)) for part in name.split("/")):
             raise UserError(
-                f"{name!r} is no name for a model; use letters, digits, . _ - : + and /, as NAME={folder}"
+                f"{name!r} is no name for a model; use letters, digits, . _ - : + and /, as "
+                f"{shlex.quote(f'NAME={folder}')}"
             )
         if name in found:
             raise UserError(
                 f"two models would be called {name!r}: {found[name].folder} and {path}; name one of them: "
-                f"OTHER={folder}"
+                f"{shlex.quote(f'OTHER={folder}')}"
             )
         found[name] = Wanted(name=name, folder=path)
     return list(found.values())
+
+
+def _name_of(folder: Path) -> str:
+    """A folder's own name as a model's: hyphens in place of spaces and of signs that names can't have.
+
+    In NFC, as people type it: some systems keep a letter of Hangul in its parts.
+    """
+    own = unicodedata.normalize("NFC", folder.resolve().name)
+    return "-".join("".join(letter if _fits(letter) else " " for letter in own).split()) or own
+
+
+def _fits(letter: str) -> bool:
+    """Whether a name may have it: a letter, a mark on one (Thai and Hindi need those), a digit, one of the signs."""
+    return letter in SIGNS or unicodedata.category(letter)[0] in "LMN"

@@ -241,7 +241,7 @@ def test_tokenizer_and_prepare_once_then_pretrain_on_the_shards(
     text, tokenizer, shards, model = (
         home / "text.txt",
         tmp_path / "tokenizer",
-        tmp_path / "shards",
+        tmp_path / "조각 shards",
         tmp_path / "model",
     )
     first, second = run(
@@ -250,7 +250,7 @@ def test_tokenizer_and_prepare_once_then_pretrain_on_the_shards(
     assert first == f"300 tokens, cased, saved in {tokenizer}"
     assert second.startswith("on held-out text: 0.000% [UNK], ")
     (line,) = run(capsys, "prepare", text, "--tokenizer", tokenizer, "--out", shards, "--held-out", "0.2")
-    assert line.endswith(f"saved in {shards}: heedful pretrain {shards} --out FOLDER")
+    assert line.endswith(f"saved in {shards}: heedful pretrain '{shards}' --out FOLDER")
     lines = run(capsys, "pretrain", shards, "--out", model, *SMALL)
     assert lines[-1] == f"saved {model}"
     assert (model / "tokenizer.json").read_bytes() == (tokenizer / "tokenizer.json").read_bytes()
@@ -285,7 +285,7 @@ def small_demo(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo_trains_compares_fills_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    out = tmp_path / "demo"
+    out = tmp_path / "a demo"
     lines = run(capsys, "demo", "--part", "bert", "--out", out, "--steps", "3", "--cache", tmp_path / "cache")
     said = "\n".join(lines)
     (words,) = [line for line in lines if line.startswith("  masked words right")]
@@ -294,7 +294,8 @@ def test_demo_trains_compares_fills_and_draws(
     assert "next sentence right" in said
     assert "a coin: 50.0%" in said
     assert all(f"  {sentence}" in lines for sentence in demo.SENTENCES)
-    assert f'  heedful fill {out} "Return the [MASK] of the list."' in lines
+    assert f"""  heedful fill '{out}' "Return the [MASK] of the list.\"""" in lines
+    assert f"  heedful info '{out}'" in lines
     for name in ("curves.png", "positions.png"):
         assert (out / name).read_bytes().startswith(PNG)
     assert (out / "model.safetensors").is_file()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -52,11 +53,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_vectors_are_trained_and_asked(shell: "Shell", text: Path, tmp_path: Path):
-    out, cache = tmp_path / "vectors", tmp_path / "cache"
+    out, cache = tmp_path / "단어 벡터", tmp_path / "cache"
     said = shell.goes_on("train-vectors", text, "--out", out, "--cache", cache, *SHORT)
     assert "9,608 words, 11 different ones that occur 5 times or more; vectors of 11 numbers, on cpu" in said
     assert " words/s" in said
-    assert f"saved {out}; try: heedful nearest {out} " in said
+    assert shlex.split(said.rpartition(f"saved {out}; try: ")[2])[:3] == ["heedful", "nearest", str(out)]
     found = shell.goes_on("nearest", out, "river", "mill", "--top", "4").splitlines()
     assert found[0] == "river"
     assert len(found) == 10

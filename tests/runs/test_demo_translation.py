@@ -22,7 +22,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(folder: Path, *more: str) -> list[str]:
-    return ["demo", "--part", "translation", "--out", str(folder / "d"), "--cache", str(folder / "cache"), *more]
+    return ["demo", "--part", "translation", "--out", str(folder / "a d"), "--cache", str(folder / "cache"), *more]
 
 
 def ended(arguments: list[str], capsys: pytest.CaptureFixture) -> tuple[int, list[str], str]:
@@ -44,7 +44,7 @@ def untimed(lines: list[str]) -> list[str]:
 def test_a_translator_that_has_hardly_learned_is_said_to_be_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    out = tmp_path / "d-translator"
+    out = tmp_path / "a d-translator"
     code, lines, _ = ended(started(tmp_path, "--steps", "2"), capsys)
     assert code == 0
     assert "  exactly right    0.0%   of 7" in lines
@@ -53,9 +53,10 @@ def test_a_translator_that_has_hardly_learned_is_said_to_be_wrong(
     assert "  342,007: three hundred forty-two thousand and seven" in lines
     assert sum("%  wrong  " in line for line in lines) == 3 * len(demo_translation.SHOWN)
     assert not any("%  right  " in line for line in lines)
+    assert any(f"| heedful translate '{out}' - " in line for line in lines)
     assert (out / "alignment.png").read_bytes().startswith(PNG)
     assert (out / "model.safetensors").is_file()
-    assert not (tmp_path / "d").exists()
+    assert not (tmp_path / "a d").exists()
 
     monkeypatch.setattr(demo_translation, "train_translator", lambda _: pytest.fail("trained twice"))
     code, again, _ = ended(started(tmp_path, "--steps", "2"), capsys)
@@ -75,10 +76,10 @@ def test_a_translator_that_was_broken_off_is_gone_on_with(
     with monkeypatch.context() as patch:
         patch.setattr(translator, "save_translator", broken_off)
         assert ended(started(tmp_path, "--steps", "2"), capsys)[0] == 130
-    assert not (tmp_path / "d-translator" / "model.safetensors").exists()
+    assert not (tmp_path / "a d-translator" / "model.safetensors").exists()
     code, lines, _ = ended(started(tmp_path, "--steps", "2"), capsys)
     assert (code, "resuming at step 2" in lines) == (0, True)
-    assert (tmp_path / "d-translator" / "model.safetensors").is_file()
+    assert (tmp_path / "a d-translator" / "model.safetensors").is_file()
 
 
 @pytest.mark.usefixtures("few")

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def started(folder: Path, *more: str) -> list[str]:
-    return ["demo", "--part", "vision", "--out", str(folder / "d"), "--cache", str(folder / "cache"), *more]
+    return ["demo", "--part", "vision", "--out", str(folder / "a d"), "--cache", str(folder / "cache"), *more]
 
 
 def ended(arguments: list[str], capsys: pytest.CaptureFixture) -> tuple[int, list[str], str]:
@@ -34,7 +35,7 @@ def untimed(lines: list[str]) -> list[str]:
 def test_a_classifier_that_has_hardly_learned_is_said_to_be_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    out = tmp_path / "d-vision"
+    out = tmp_path / "a d-vision"
     code, lines, _ = ended(started(tmp_path, "--steps", "2"), capsys)
     assert code == 0
     (share,) = [line for line in lines if line.startswith("  right  ")]
@@ -45,7 +46,7 @@ def test_a_classifier_that_has_hardly_learned_is_said_to_be_wrong(
     assert sum(line.count("% sure") == demo_vision.SHOWN for line in lines) == 1
     assert (out / "patches.png").read_bytes().startswith(PNG)
     assert (out / "model.safetensors").is_file()
-    assert not (tmp_path / "d").exists()
+    assert not (tmp_path / "a d").exists()
     files = sorted((out / "digits").iterdir())
     assert len(files) == demo_vision.SHOWN
     assert all(file.stem in "0123456789" for file in files)
@@ -59,7 +60,7 @@ def test_a_classifier_that_has_hardly_learned_is_said_to_be_wrong(
 
     # What it tells one to try does what it says.
     for line in lines[lines.index("Now try:") + 1 :][:2]:
-        code, said, error = ended(line.split()[1:], capsys)
+        code, said, error = ended(shlex.split(line)[1:], capsys)
         assert (code, error) == (0, "")
         if " see " in line:
             assert [one.partition(": ")[0] for one in said] == [str(file) for file in files]
@@ -78,10 +79,10 @@ def test_a_classifier_that_was_broken_off_is_gone_on_with(
     with monkeypatch.context() as patch:
         patch.setattr(vision, "save_vit", broken_off)
         assert ended(started(tmp_path, "--steps", "2"), capsys)[0] == 130
-    assert not (tmp_path / "d-vision" / "model.safetensors").exists()
+    assert not (tmp_path / "a d-vision" / "model.safetensors").exists()
     code, lines, _ = ended(started(tmp_path, "--steps", "2"), capsys)
     assert (code, "resuming at step 2" in lines) == (0, True)
-    assert (tmp_path / "d-vision" / "model.safetensors").is_file()
+    assert (tmp_path / "a d-vision" / "model.safetensors").is_file()
 
 
 def test_how_to_go_on_is_said_for_the_demo(

@@ -4,6 +4,7 @@ Knows nothing of what a family of models calls its settings.
 """
 
 import json
+import shlex
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,15 +28,15 @@ def require_folder(folder: Path) -> None:
 
 def read_document(folder: Path) -> dict[str, Any]:
     """A folder's config.json, which says at least what type of model it is."""
-    path = folder / "config.json"
+    path, quoted = folder / "config.json", shlex.quote(str(folder))
     require_folder(folder)
     if not path.is_file() and (folder / word2vec.FILE).is_file():
         raise UserError(
-            f"{folder} holds word vectors, not a model; ask them with `heedful nearest {folder} WORD`, "
-            f"or set them beside a model with `heedful contrast MODEL TEXT TEXT --word WORD --vectors {folder}`"
+            f"{folder} holds word vectors, not a model; ask them with `heedful nearest {quoted} WORD`, "
+            f"or set them beside a model with `heedful contrast MODEL TEXT TEXT --word WORD --vectors {quoted}`"
         )
     if not path.is_file() and (folder / "heedful.toml").is_file():
-        raise UserError(f"{folder} holds a run that is not finished; `heedful info {folder}` says how to go on")
+        raise UserError(f"{folder} holds a run that is not finished; `heedful info {quoted}` says how to go on")
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json; {WAY_OUT}")
     try:

@@ -6,6 +6,7 @@ between. The file is UTF-8. GloVe's files, which lack the first line, are read t
 Shapes: V words, D width.
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -47,9 +48,8 @@ def load(path: Path) -> WordVectors:
     if path.is_dir():
         if not (path / FILE).is_file():
             begun = (path / "checkpoints").is_dir()
-            way_out = (
-                f"a run in it has not ended: heedful info {path}" if begun else "heedful train-vectors makes one"
-            )
+            look = f"heedful info {shlex.quote(str(path))}"
+            way_out = f"a run in it has not ended: {look}" if begun else "heedful train-vectors makes one"
             raise UserError(f"{path} holds no word vectors: it has no {FILE}; {way_out}")
         path = path / FILE
     if not path.is_file():

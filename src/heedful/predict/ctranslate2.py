@@ -6,6 +6,7 @@ changes scores before they become probabilities, not after; the probability of w
 other tokens; and only the first draws of a process follow the seed. What it can't do at all is refused.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 def find(folder: Path, *, int8: bool) -> Path:
     """What was exported from a model folder; an error that says what to do if there is nothing, or if it is old."""
-    again = f"`heedful export {folder} --to ctranslate2{' --int8' if int8 else ''}`"
+    again = f"`heedful export {shlex.quote(str(folder))} --to ctranslate2{' --int8' if int8 else ''}`"
     path, weights = folder / FOLDERS[int8], folder / "model.safetensors"
     if read_document(folder).get("model_type") == RNN_TYPE:
         raise UserError(f"{folder} is a recurrent model, but ctranslate2 runs Transformers only; use --engine torch")

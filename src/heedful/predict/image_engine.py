@@ -6,6 +6,7 @@ onnxruntime, and gives the same arrays.
 Shapes: N images, H height, W width, C channels, K classes, L layers, T tokens.
 """
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
@@ -112,7 +113,7 @@ class OnnxImageEngine:
 
     def __init__(self, folder: Path, *, int8: bool) -> None:
         path = folder / "onnx" / ("model_int8.onnx" if int8 else "model.onnx")
-        again = f"`heedful export {folder} --to onnx{' --int8' if int8 else ''}`"
+        again = f"`heedful export {shlex.quote(str(folder))} --to onnx{' --int8' if int8 else ''}`"
         if not path.is_file():
             raise UserError(f"{folder} has no ONNX file; write it with {again}")
         self.session = open_session(path)

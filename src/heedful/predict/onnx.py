@@ -7,6 +7,7 @@ Shapes: B batch, T longest length, C outputs, D width.
 """
 
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ class OnnxEngine:
 
     def __init__(self, folder: Path, *, int8: bool) -> None:
         path = folder / "onnx" / ("model_int8.onnx" if int8 else "model.onnx")
-        again = f"`heedful export {folder} --to onnx{' --int8' if int8 else ''}`"
+        again = f"`heedful export {shlex.quote(str(folder))} --to onnx{' --int8' if int8 else ''}`"
         if not path.is_file():
             raise UserError(f"{folder} has no ONNX file; write it with {again}")
         self.session = open_session(path)

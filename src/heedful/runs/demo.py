@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,8 +63,8 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     say(f"That took {minutes} min {seconds} s.")
     say(f"The model is in {out}, its curves in {out / 'curves.png'}, its positions in {out / 'positions.png'}.")
     say("Now try:")
-    say(f'  heedful fill {out} "Return the [MASK] of the list."')
-    say(f"  heedful info {out}")
+    say(f'  heedful fill {shlex.quote(str(out))} "Return the [MASK] of the list."')
+    say(f"  heedful info {shlex.quote(str(out))}")
     say("  heedful pretrain your-text.txt --out my-bert --budget 10m")
 
 

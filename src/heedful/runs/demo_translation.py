@@ -1,6 +1,7 @@
 """The demonstration's translator: English number words to Korean ones, learned in about a minute on two cores."""
 
 import math
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +87,7 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     if lacks:
         say(f"About that picture: {lacks}.")
     say("Now try:")
-    say(f'  echo "nine hundred thousand and twelve" | heedful translate {out} - --n-best 3')
+    say(f'  echo "nine hundred thousand and twelve" | heedful translate {shlex.quote(str(out))} - --n-best 3')
     say("  heedful train-translator your-pairs.tsv --out my-translator --budget 10m")
 
 

@@ -1,5 +1,6 @@
 """The demonstration's image classifier: handwritten digits, learned in under a minute on two cores."""
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -58,8 +59,8 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     say(f"That took {minutes} min {seconds} s.")
     say(f"The classifier is in {out}, what its heads look at in {picture}.")
     say("Now try:")
-    say(f"  heedful see {out} {out / 'digits'}")
-    say(f"  heedful evaluate {out} digits")
+    say(f"  heedful see {shlex.join([str(out), str(out / 'digits')])}")
+    say(f"  heedful evaluate {shlex.quote(str(out))} digits")
     say("  heedful train-vision your-folders --out my-vit --budget 10m")
 
 

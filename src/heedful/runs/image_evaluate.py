@@ -5,6 +5,7 @@ that counts; and of what the model itself was trained on, wherever it lies now, 
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -89,7 +90,9 @@ def own_images(folder: Path) -> str:
     data = read_toml(folder / RUN_FILE).get("data") if (folder / RUN_FILE).is_file() else None
     if data == DIGITS and is_digits(data):
         return DIGITS
-    such_as = f", such as those that it was trained on: heedful evaluate {folder} {data}" if data else ""
+    such_as = ""
+    if data:
+        such_as = f", such as those that it was trained on: heedful evaluate {shlex.join([str(folder), str(data)])}"
     raise UserError(f"there is nothing to evaluate {folder} on; name images as `heedful train-vision` takes{such_as}")
 
 

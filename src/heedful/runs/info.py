@@ -1,6 +1,7 @@
 """What a folder holds, in words."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -211,7 +212,7 @@ def _unfinished(folder: Path) -> list[Fact]:
         return [Fact("run", f"diverged, {at}"), Fact("why", why), *_made(folder)]
     return [
         Fact("run", f"unfinished, {at}"),
-        Fact("go on with", f"heedful {_command(folder)} --resume --out {folder}"),
+        Fact("go on with", f"heedful {_command(folder)} --resume --out {shlex.quote(str(folder))}"),
         *_made(folder),
     ]
 

@@ -1,5 +1,6 @@
 """`heedful prepare`: text to shards, in a folder of the user's."""
 
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,4 +22,4 @@ def make(inputs: Sequence[str], text: TextPart, tokenizer: Path, out: Path) -> s
         share = corpus.held_out_share(text, files)
         shards.prepare(files, corpus.text_options(text), made, share=share, folder=out)
     found = shards.load(out)
-    return f"{corpus.describe(found)}; saved in {out}: heedful pretrain {out} --out FOLDER"
+    return f"{corpus.describe(found)}; saved in {out}: heedful pretrain {shlex.quote(str(out))} --out FOLDER"

@@ -192,9 +192,8 @@ class Run:
             raise self._diverged("the vectors are no numbers any more")
         word2vec.save(lexicon.words, model.read.cpu().numpy(), self.out / word2vec.FILE)
         shutil.rmtree(self.folder, ignore_errors=True)
-        log.note(
-            f"saved {self.out}; try: heedful nearest {self.out} {lexicon.words[min(100, len(lexicon.words) - 1)]}"
-        )
+        some = lexicon.words[min(100, len(lexicon.words) - 1)]
+        log.note(f"saved {self.out}; try: heedful nearest {shlex.join([str(self.out), some])}")
 
     def _restored(self, model: SkipGram) -> Progress:
         """Where the run stood, with the tables as they were; its beginning if there is no checkpoint."""

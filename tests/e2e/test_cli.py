@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -67,6 +68,16 @@ def test_the_help_of_pretrain_has_every_flag_without_a_prefix(capsys: pytest.Cap
     said = "\n".join(run(capsys, "pretrain", "--help"))
     assert f" {flag}" in said
     assert "--settings" not in said
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"), [("pretrain", ""), ("train-translator", "translator"), ("train-vision", "vision")]
+)
+def test_the_help_names_every_recipe(capsys: pytest.CaptureFixture, command: str, kind: str):
+    said = " ".join("\n".join(run(capsys, command, "--help")).replace("│", " ").split())
+    told = said.partition(" Start from a recipe (")[2].partition(" or a TOML file)")[0]
+    recipes = Path(heedful.__file__).parent / "recipes" / kind
+    assert {*re.findall(r"\w+", told)} > {file.stem for file in recipes.glob("*.toml")}
 
 
 def test_a_recipe_is_overridden_field_by_field(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture):

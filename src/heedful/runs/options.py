@@ -283,7 +283,8 @@ class PretrainOptions:
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
     recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
-    """Start from a recipe (classic: BERT as published; demo; or a TOML file); other options override it."""
+    """Start from a recipe (modern: most for a few minutes, sized for --budget and machine; classic: BERT as
+    published; demo: what `heedful demo` trains; or a TOML file); other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None

@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.lines import MAX_LINE
+from heedful.data.lines import KEPT, MAX_LINE
 from heedful.data.sentences import MAX_SENTENCE, split_sentences
 from heedful.data.sources import DOCUMENT_SENTENCES, SUFFIXES, TextOptions, documents, expand, spool
 from heedful.errors import UserError
@@ -250,7 +250,7 @@ def test_a_late_nul(tmp_path, before):
 def test_broken_utf8(tmp_path):
     file = write(tmp_path / "a.txt", "한글\r\n\r\n둘\r\n".encode() + "셋".encode("cp949") + b"\n")
     message = refusal(documents, [file], TextOptions())
-    assert message.startswith(f"{file}:4: byte 0xbc is not UTF-8; convert the file")
+    assert message.startswith(f"{file}:4: byte 0xbc is not UTF-8; convert the text")
     assert message.endswith("go on with --errors replace")
     assert read(file, options=REPLACE) == [["한글"], ["둘", "\ufffd\ufffd"]]
 
@@ -527,7 +527,7 @@ def test_folders_that_were_made_here_are_passed_over(tmp_path, mark):
     text = write(tmp_path / "a.txt", "a")
     write(tmp_path / "deep" / "model" / mark, "")
     write(tmp_path / "deep" / "model" / "vocab.txt", "a")
-    write(tmp_path / "deep" / "model" / "checkpoints" / "stdin.txt", "a")
+    write(tmp_path / "deep" / "model" / "checkpoints" / "text.txt", "a")
     other = write(tmp_path / "deep" / "b.txt", "b")
     assert expand([str(tmp_path)]) == [text, other]
 
@@ -578,8 +578,22 @@ def test_a_pipe_is_refused(tmp_path):
 def test_standard_input_is_kept(tmp_path):
     data = Random(3).randbytes((1 << 20) + 7)
     file = spool(io.BytesIO(data), tmp_path / "new" / "folder")
-    assert file == tmp_path / "new" / "folder" / "stdin.txt"
+    assert file == tmp_path / "new" / "folder" / KEPT
     assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("하나\n둘\n".encode("cp949"), "standard input:1: byte 0xc7 is not UTF-8; convert the text (iconv "),
+        (b"one\n" * 100_003 + b"\0", "standard input:100004: a NUL byte; remove it"),
+        (b"\0", "standard input looks like binary data"),
+        (b"a" * (MAX_LINE + 1), "standard input:1: a line of over 16 MiB"),
+        (b" \n", "standard input holds no text"),
+    ],
+)
+def test_what_is_wrong_with_standard_input_is_told_by_that_name(tmp_path, data, said):
+    assert refusal(documents, [spool(io.BytesIO(data), tmp_path)], TextOptions()).startswith(said)
 
 
 def test_standard_input_that_is_empty_or_has_no_place(tmp_path):
@@ -589,7 +603,7 @@ def test_standard_input_that_is_empty_or_has_no_place(tmp_path):
     assert list(tmp_path.iterdir()) == []
     file = write(tmp_path / "file", "x")
     message = refusal(spool, io.BytesIO(b"x"), file)
-    assert message.startswith(f"cannot write {file}/stdin.txt: ")
+    assert message.startswith(f"cannot write {file}/{KEPT}: ")
 
 
 def test_heavy_libraries_are_not_imported():

@@ -1,6 +1,7 @@
 """Whatever a user gets wrong ends as one line that says what to do, and breaks nothing that was there."""
 
 import errno
+import io
 import json
 import pickle
 from collections.abc import Callable
@@ -183,6 +184,13 @@ def test_a_tokenizer_that_does_not_belong_to_the_shards(command: Command, good: 
 )
 def test_prepared_text_that_is_told_anew(command: Command, good: Path, more: tuple[str, ...], message: str):
     assert message in command.fails(*command.pretrain(good / "shards", *more))
+    assert not (command.home / "out").exists()
+
+
+def test_standard_input_that_is_not_utf8(command: Command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("나무\n".encode("cp949"))))
+    said = command.fails(*command.pretrain("-"))
+    assert said.startswith("heedful: standard input:1: byte 0xb3 is not UTF-8; convert the text (iconv -f CP949 ")
     assert not (command.home / "out").exists()
 
 

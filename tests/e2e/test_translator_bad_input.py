@@ -39,7 +39,7 @@ LINES = {
     "nothing on one side": ("", KOREAN, "a.en has 0 lines but {home}/a.ko has 61: line by line one must be"),
     "nothing at all": ("", "", "a.en, {home}/a.ko: no pairs to learn from"),
     "empty lines alone": ("\n \n", "\n\n", "a.en, {home}/a.ko: no pairs to learn from"),
-    "not UTF-8": (ENGLISH.encode() + b"\xff\n", KOREAN + "일\n", "a.en:62: byte 0xff is not UTF-8; convert the file"),
+    "not UTF-8": (ENGLISH.encode() + b"\xff\n", KOREAN + "일\n", "a.en:62: byte 0xff is not UTF-8; convert the text"),
     "UTF-16": (ENGLISH.encode("utf-16"), KOREAN, "a.en looks like binary data, not text; give UTF-8 text"),
 }
 """The two files, and what is said of them."""

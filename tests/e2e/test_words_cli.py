@@ -97,6 +97,7 @@ def test_standard_input_is_read(shell: "Shell", text: Path, tmp_path: Path, monk
         monkeypatch.setattr("sys.stdin", stream)
         shell.goes_on("train-vectors", "-", "--out", tmp_path / "vectors", "--cache", tmp_path / "cache", *SHORT)
     assert (tmp_path / "vectors" / "vectors.txt").read_text(encoding="utf-8").startswith("11 11\n")
+    assert not [*(tmp_path / "vectors").rglob("*stdin*")]
 
 
 def test_any_file_of_vectors_is_asked(shell: "Shell", vectors: Path):

@@ -29,6 +29,9 @@ Errors = Literal["strict", "replace"]
 FEW_LOST, MOST_LOST = 10, 0.1
 """Characters, or their share of a text, that may be replaced. With more of them, it is in another encoding."""
 
+KEPT = ".stdin.txt"
+"""The name of a file that standard input was kept in, since it is read more than once."""
+
 _OPEN = {"": Path.open, ".gz": gzip.open, ".xz": lzma.open}
 _HEAD = 64 << 10
 
@@ -41,11 +44,11 @@ def packing(file: Path) -> str:
 
 def lines(file: Path, errors: Errors, *, normalise: bool = True) -> Iterator[tuple[int, str]]:
     """The lines of a file without their ends, numbered from 1; in NFC, or without `normalise` as written."""
-    number, seen, pending = 1, 0, b""
+    name, number, seen, pending = called(file), 1, 0, b""
     for chunk in itertools.chain(chunks(file), [b""]):
         if 0 <= chunk.find(b"\0") < _HEAD - seen:
             raise UserError(
-                f"{file} looks like binary data, not text; give UTF-8 text (iconv makes it from UTF-16), "
+                f"{name} looks like binary data, not text; give UTF-8 text (iconv makes it from UTF-16), "
                 f"or let the name say what it is: {' '.join(PACKINGS)} .parquet"
             )
         pending += chunk if seen else chunk.removeprefix(b"\xef\xbb\xbf")
@@ -55,8 +58,8 @@ def lines(file: Path, errors: Errors, *, normalise: bool = True) -> Iterator[tup
         block, pending = pending[:end], pending[end:]
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        _check_length(file, number, block)
-        text = _decode(file, number, block, errors)
+        _check_length(name, number, block)
+        text = _decode(name, number, block, errors)
         if normalise and not text.isascii():
             text = unicodedata.normalize("NFC", text)
         whole = text.split("\n")
@@ -64,38 +67,43 @@ def lines(file: Path, errors: Errors, *, normalise: bool = True) -> Iterator[tup
             whole.pop()
         yield from enumerate(whole, number)
         number += len(whole)
-        _check_length(file, number, pending)
+        _check_length(name, number, pending)
 
 
-def _check_length(file: Path, number: int, data: bytes) -> None:
+def called(file: Path) -> str:
+    """What a message calls a file: as its user does, who knows nothing of where standard input is kept."""
+    return "standard input" if file.name == KEPT else str(file)
+
+
+def _check_length(name: str, number: int, data: bytes) -> None:
     """Refuse a first line that is too long. Later lines are not: a chunk is shorter than the limit."""
     if len(data) > MAX_LINE and data.find(b"\n", 0, MAX_LINE + 1) < 0:
         size = f"{MAX_LINE >> 20} MiB"
-        raise UserError(f"{file}:{number}: a line of over {size}; put line breaks between sentences")
+        raise UserError(f"{name}:{number}: a line of over {size}; put line breaks between sentences")
 
 
-def _decode(file: Path, number: int, block: bytes, errors: Errors) -> str:
+def _decode(name: str, number: int, block: bytes, errors: Errors) -> str:
     """The text of the lines from `number` on."""
     if (nul := block.find(b"\0")) >= 0:
         if errors == "strict":
             line = number + block.count(b"\n", 0, nul)
-            raise UserError(f"{file}:{line}: a NUL byte; remove it or go on with --errors replace")
+            raise UserError(f"{name}:{line}: a NUL byte; remove it or go on with --errors replace")
         block = block.replace(b"\0", b"")
     try:
         text = block.decode(errors=errors)
-        if (lost := text.count("\ufffd")) > max(FEW_LOST, MOST_LOST * len(text)):
-            share = f"{lost / len(text):.0%}"
-            raise UserError(
-                f"{file}:{number}: from here on {share} is not UTF-8, and --errors replace would lose it; "
-                "convert the file (iconv -f CP949 -t UTF-8)"
-            )
-        return text
     except UnicodeDecodeError as error:
         line = number + block.count(b"\n", 0, error.start)
         raise UserError(
-            f"{file}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
-            "convert the file (iconv -f CP949 -t UTF-8) or go on with --errors replace"
+            f"{name}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
+            "convert the text (iconv -f CP949 -t UTF-8) or go on with --errors replace"
         ) from error
+    lost = text.count("\ufffd") if errors == "replace" else 0
+    if lost > max(FEW_LOST, MOST_LOST * len(text)):
+        raise UserError(
+            f"{name}:{number}: from here on {lost / len(text):.0%} is not UTF-8, and --errors replace would lose it; "
+            "convert the text (iconv -f CP949 -t UTF-8)"
+        )
+    return text
 
 
 def chunks(file: Path) -> Iterator[bytes]:

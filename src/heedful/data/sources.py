@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from heedful.data.columns import USUAL_TEXTS, usual
 from heedful.data.flaws import sound
-from heedful.data.lines import CHUNK, PACKINGS, Errors, lines, reading
+from heedful.data.lines import CHUNK, KEPT, PACKINGS, Errors, called, lines, reading
 from heedful.data.sentences import split_sentences
 from heedful.data.tables import TABLES, kind, rows
 from heedful.errors import UserError
@@ -63,7 +63,7 @@ def expand(inputs: Sequence[str]) -> list[Path]:
 
 def spool(stream: BinaryIO, folder: Path) -> Path:
     """Keep standard input as a file in `folder`, since the data path reads its input more than once."""
-    file, aside = folder / "stdin.txt", folder / ".stdin.tmp"  # what is cut short never has the name
+    file, aside = folder / KEPT, folder / ".stdin.tmp"  # what is cut short never has the name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with aside.open("wb") as kept:
@@ -86,7 +86,7 @@ def documents(files: Iterable[Path], options: TextOptions) -> Iterator[list[str]
             empty = False
             yield document
     if empty:
-        names = ", ".join(map(str, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+        names = ", ".join(map(called, files[:3])) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
         raise UserError(f"{names} {'holds' if len(files) == 1 else 'hold'} no text; give a file that does")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from heedful.data import shards, sources
 from heedful.data import tokenizer as wordpiece
 from heedful.data.heldout import held_out
-from heedful.data.lines import packing
+from heedful.data.lines import KEPT, packing
 from heedful.data.shards import Shards
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
@@ -39,7 +39,7 @@ def find_files(corpus: Sequence[str], stdin_folder: Path) -> list[Path]:
         return sources.expand(corpus)
     if len(corpus) > 1:
         raise UserError("standard input (-) can't be mixed with files; give one or the other")
-    kept = stdin_folder / "stdin.txt"
+    kept = stdin_folder / KEPT
     return [kept if kept.is_file() else sources.spool(sys.stdin.buffer, stdin_folder)]
 
 

@@ -104,7 +104,7 @@ def prepare(options: WordOptions) -> Shards:
         part,
         tokenizer=tokenizer,
         given=None,
-        stdin_folder=options.out,
+        stdin_folder=options.out / "checkpoints",  # kept for as long as the run may be resumed
         cache=options.cache or corpus.default_cache(),
         say=lambda _: None,
         cased=cased,

@@ -85,7 +85,7 @@ def tagged(reader: Tags, one: Sentence | TagExample) -> Tagged:
         ("hy\u00adphen a\u200bb", ["hy\u00adphen", "a\u200bb"]),
         ("河边 x", ["河", "边", "x"]),
         ("##ing # [SEP]", ["#", "#", "ing", "#", "[", "SEP", "]"]),
-        ("x" * 101 + " y", ["x" * 101, "y"]),
+        ("x" * 100 + " y", ["x" * 100, "y"]),
         ("unbelievablyness", ["unbelievablyness"]),
         ("", []),
         (" \t\u200b", []),

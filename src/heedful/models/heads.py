@@ -89,8 +89,12 @@ class BertForTask(nn.Module):
         read = encoded.pooled if self.head.reads_sequence else encoded.hidden
         if self.transform is not None:
             read = self.transform(read)
-        # The last layer of a model in half precision may have kept its own: see `exact`.
-        return self.output(self.dropout(read).to(self.output.weight.dtype))
+        read = self.dropout(read)
+        if (
+            self.head.task == "regress"
+        ):  # whose last layer may compute in another precision than the rest: see `exact`
+            read = read.to(self.output.weight.dtype)
+        return self.output(read)
 
     def exact(self) -> None:
         """Give numbers in single precision, whatever the rest computes in: half has three digits, a price has six."""

@@ -20,6 +20,8 @@ TOKENIZER_BYTES = 100 << 20
 
 MOST_HELD_OUT = 0.1
 """The largest share that is held out unless the user asks for more."""
+SOME = 1_000_000
+"""Tokens that show how well a tokenizer suits a text, however long that is."""
 ENOUGH = 3
 """Documents that a share must be expected to hold out to be worth naming: which ones it does, only they decide."""
 
@@ -67,6 +69,14 @@ def hold_out_more(documents: int, share: float) -> str:
         return f"--held-out {larger[0]} holds out more"
     count = "only one document" if documents == 1 else f"only {documents} documents"
     return f"whole documents are held out, and this text is {count}: separate documents by blank lines"
+
+
+def hold_out_more_of(names: Sequence[str], text: TextPart, found: Shards) -> str:
+    """The same for what a corpus has become."""
+    kept, held = (len(split.documents) - 1 for split in (found.train, found.heldout))
+    if shards.is_shards(Path(names[0])):  # which do not say what share they were made with, but show it
+        return f"prepare the text again: {hold_out_more(kept + held, held / (kept + held))}"
+    return hold_out_more(kept + held, MOST_HELD_OUT if text.held_out is None else text.held_out)
 
 
 def _bytes(files: Sequence[Path]) -> int:
@@ -137,7 +147,8 @@ def prepare(
 
 def describe(found: Shards) -> str:
     """How much text there is, and how much of it means nothing to its tokenizer."""
-    unknown = float((found.train.tokens == found.tokenizer.unk).mean()) if len(found.train.tokens) else 0.0
+    some = found.train.tokens[:SOME]
+    unknown = float((some == found.tokenizer.unk).mean()) if len(some) else 0.0
     strange = (
         f"; {unknown:.1%} of the tokens are unknown: does the tokenizer suit the text?" if unknown > 0.01 else ""
     )

@@ -15,7 +15,7 @@ import torch
 from heedful.data import tokenizer as wordpiece
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Position, Sampler, check_batch_tokens
-from heedful.data.shards import Shards, Split, is_shards
+from heedful.data.shards import Shards, Split
 from heedful.data.shards import load as load_shards
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
@@ -212,15 +212,6 @@ def evaluation_sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sa
     )
 
 
-def _way_out(recipe: Recipe, shards: Shards) -> str:
-    """What helps if too few documents are held out."""
-    kept, held = (len(split.documents) - 1 for split in (shards.train, shards.heldout))
-    if is_shards(Path(recipe.corpus[0])):  # which do not say what share they were made with, but show it
-        return f"prepare the text again: {corpus.hold_out_more(kept + held, held / (kept + held))}"
-    share = corpus.MOST_HELD_OUT if recipe.text.held_out is None else recipe.text.held_out
-    return corpus.hold_out_more(kept + held, share)
-
-
 def _shards(options: PretrainOptions, ranks: World) -> Shards:
     """The leading rank prepares the text; the others then take what it prepared."""
     folder = Path()
@@ -383,7 +374,8 @@ def _train(
     if recipe.run.shard and ranks.ranks == 1:
         log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")
     if not can_test:
-        log.note(f"too few documents are held out to evaluate on; {_way_out(recipe, shards)}")
+        more = corpus.hold_out_more_of(recipe.corpus, recipe.text, shards)
+        log.note(f"too few documents are held out to evaluate on; {more}")
     cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
     run(
         job,

@@ -61,6 +61,12 @@ class Gone(Exception):  # noqa: N818 (nobody did anything wrong)
     """The client has left."""
 
 
+def insist(wanted: Wanted) -> None:
+    """Break off where nobody waits any more."""
+    if not wanted():
+        raise Gone
+
+
 class Job:
     """What one request waits for."""
 

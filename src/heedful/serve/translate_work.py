@@ -2,13 +2,14 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from heedful.data.flaws import Flaw
 from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.predict.translator import Asked, Translation, TranslationReader, Translator
-from heedful.serve.batching import Gone, Wanted
+from heedful.serve.batching import Wanted, insist
 from heedful.serve.refusals import Refusal
 from heedful.serve.text_work import too_long
 
@@ -68,9 +69,4 @@ class TranslateWork:
 
     def answer(self, prepared: Sequence[Asked], wanted: Wanted) -> list[list[Translation]]:
         """The best translations of each, as long as anybody wants them."""
-
-        def look() -> None:
-            if not wanted():
-                raise Gone
-
-        return self._reader("", False).answer(prepared, look)
+        return self._reader("", False).answer(prepared, partial(insist, wanted))

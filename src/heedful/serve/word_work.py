@@ -20,7 +20,7 @@ from heedful.predict.engine import BATCH_TOKENS, Engine, TorchEngine
 from heedful.predict.generation import STEPS, Generated
 from heedful.predict.predictor import Predictor
 from heedful.predict.tags import Sentence, Tagged, Tags, Windowed, sentence
-from heedful.serve.batching import CHARACTERS, Gone, Wanted
+from heedful.serve.batching import CHARACTERS, Wanted, insist
 from heedful.serve.refusals import Refusal
 
 EMPTY = "a text is empty; write something in it"
@@ -222,12 +222,7 @@ class WriteWork:
 
     def answer(self, prepared: Sequence[Writing], wanted: Wanted) -> list[Generated]:
         """The text, and how it came about."""
-
-        def look_up(_: object) -> None:
-            if not wanted():
-                raise Gone
-
-        return [self.predictor.generate(one.text, watch=look_up, **one.options) for one in prepared]
+        return [self.predictor.generate(one.text, watch=lambda _: insist(wanted), **one.options) for one in prepared]
 
 
 class Stepwise:
@@ -247,8 +242,8 @@ class Stepwise:
         """As the engine gives them."""
         found: list[np.ndarray] = []
         while len(found) < len(inputs):
-            if found and not self.wanted():
-                raise Gone
+            if found:
+                insist(self.wanted)
             found += self.engine.scores(self._next(inputs[len(found) :]))
         return found
 

@@ -359,7 +359,7 @@ def test_lines_of_standard_input(monkeypatch):
         Flaw("standard input:4", f"a NUL byte; remove it, go on with --errors replace{OR_SKIP}"),
         Flaw(
             "standard input:5",
-            f"byte 0xff is not UTF-8; convert the text, go on with --errors replace{OR_SKIP}",
+            f"byte 0xff is not UTF-8; convert the text (iconv -f CP949 -t UTF-8), go on with --errors replace{OR_SKIP}",
         ),
         TextExample("standard input:6", "last", None),
     ]

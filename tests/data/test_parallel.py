@@ -385,7 +385,7 @@ def test_standard_input_to_translate(monkeypatch):
     assert plain(found) == [
         *(("one", None), ("", None), ("좋다 é", None)),
         f"a NUL byte; remove it, go on with --errors replace{OR_SKIP}",
-        f"byte 0xff is not UTF-8; convert the text, go on with --errors replace{OR_SKIP}",
+        f"byte 0xff is not UTF-8; convert the text (iconv -f CP949 -t UTF-8), go on with --errors replace{OR_SKIP}",
         ("last", None),
     ]
     assert plain(typed("replace"))[3:] == [("ab", None), ("\ufffd", None), ("last", None)]

@@ -68,7 +68,7 @@ def test_a_packed_file_is_read(tmp_path: Path):
         ("1 2\nold 1\n", r":2: 1 numbers behind the word, where there should be 2"),
         ("once upon a time\n", r":1: this is no word with numbers behind it"),
         ("1 2\nold 1 nan\n", r":2: a vector with a number that is none"),
-        ("word\n", r":1: 0 numbers behind the word"),
+        ("word\n", r":1: there are no numbers behind the word"),
     ],
 )
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: str, complaint: str):

@@ -27,7 +27,8 @@ Errors = Literal["strict", "replace"]
 """What to do with bytes that are not UTF-8."""
 
 FEW_LOST, MOST_LOST = 10, 0.1
-"""Characters, or their share of a text, that may be replaced. With more of them, it is in another encoding."""
+"""Characters, or their share of a text, that may be replaced."""
+CONVERT = "convert the text (iconv -f CP949 -t UTF-8)"
 
 KEPT = ".stdin.txt"
 """The name of a file that standard input was kept in, since it is read more than once."""
@@ -93,17 +94,18 @@ def _decode(name: str, number: int, block: bytes, errors: Errors) -> str:
         text = block.decode(errors=errors)
     except UnicodeDecodeError as error:
         line = number + block.count(b"\n", 0, error.start)
-        raise UserError(
-            f"{name}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; "
-            "convert the text (iconv -f CP949 -t UTF-8) or go on with --errors replace"
-        ) from error
-    lost = text.count("\ufffd") if errors == "replace" else 0
-    if lost > max(FEW_LOST, MOST_LOST * len(text)):
-        raise UserError(
-            f"{name}:{number}: from here on {lost / len(text):.0%} is not UTF-8, and --errors replace would lose it; "
-            "convert the text (iconv -f CP949 -t UTF-8)"
-        )
+        or_else = "" if lost(block.decode(errors="replace")) else " or go on with --errors replace"
+        raise UserError(f"{name}:{line}: byte 0x{block[error.start]:02x} is not UTF-8; {CONVERT}{or_else}") from error
+    if errors == "replace" and (share := lost(text)):
+        line = number + text.count("\n", 0, text.index("\ufffd"))
+        raise UserError(f"{name}:{line}: {share:.0%} of the text is not UTF-8, and would be lost; {CONVERT}")
     return text
+
+
+def lost(text: str) -> float:
+    """The share of a text that was replaced, if it is too much of it: then it is in another encoding."""
+    count = text.count("\ufffd")
+    return count / len(text) if count > max(FEW_LOST, MOST_LOST * len(text)) else 0.0
 
 
 def chunks(file: Path) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from heedful.data.flaws import OR_SKIP, Flaw
-from heedful.data.lines import MAX_LINE, Errors
+from heedful.data.lines import CONVERT, MAX_LINE, Errors, lost
 from heedful.errors import UserError
 
 
@@ -31,7 +31,11 @@ def arriving(errors: Errors) -> Iterator[tuple[str, str] | Flaw]:
             line = data.decode(errors=errors)
         except UnicodeDecodeError as error:
             byte = f"byte 0x{data[error.start]:02x} is not UTF-8"
-            yield Flaw(where, f"{byte}; convert the text, go on with --errors replace, {OR_SKIP}")
+            or_else = "" if lost(data.decode(errors="replace")) else "go on with --errors replace, "
+            yield Flaw(where, f"{byte}; {CONVERT}, {or_else}{OR_SKIP}")
+            continue
+        if errors == "replace" and (share := lost(line)):
+            yield Flaw(where, f"{share:.0%} of the text is not UTF-8, and would be lost; {CONVERT}, {OR_SKIP}")
             continue
         if "\0" in line:
             yield Flaw(where, f"a NUL byte; remove it, go on with --errors replace, {OR_SKIP}")

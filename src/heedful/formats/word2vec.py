@@ -83,7 +83,9 @@ def _vector(numbers: list[str], dim: int, where: str) -> np.ndarray:
         vector = np.fromiter(map(float, numbers), np.float32, len(numbers))
     except ValueError:
         raise UserError(f"{where}: this is no word with numbers behind it; give a word2vec text file") from None
-    if len(vector) != dim or not dim:
+    if not dim:
+        raise UserError(f"{where}: there are no numbers behind the word; give a word2vec text file")
+    if len(vector) != dim:
         raise UserError(f"{where}: {len(vector)} numbers behind the word, where there should be {dim}")
     if not np.isfinite(vector).all():
         raise UserError(f"{where}: a vector with a number that is none (nan or inf); make the file again")

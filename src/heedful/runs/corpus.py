@@ -128,7 +128,8 @@ def prepare(
     if prepared and len(corpus) > 1:
         raise UserError(f"{prepared[0]} is prepared already and can't be mixed with other text; give it alone")
     if prepared:
-        for flag, value in (("--text", text.text), ("--held-out", text.held_out)):
+        replaces = text.errors if text.errors != "strict" else None
+        for flag, value in (("--text", text.text), ("--held-out", text.held_out), ("--errors", replaces)):
             if value is not None:
                 raise UserError(f"{prepared[0]} is prepared already; leave {flag} out")
         if cased:

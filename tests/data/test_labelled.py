@@ -14,7 +14,7 @@ import pytest
 from heedful.data.columns import Columns
 from heedful.data.flaws import Flaw
 from heedful.data.labelled import TextExample, examples, many_labels, texts
-from heedful.data.lines import MAX_LINE
+from heedful.data.lines import CONVERT, MAX_LINE
 from heedful.errors import UserError
 
 OR_SKIP = ", or pass over such rows with --skip-bad"
@@ -359,12 +359,20 @@ def test_lines_of_standard_input(monkeypatch):
         Flaw("standard input:4", f"a NUL byte; remove it, go on with --errors replace{OR_SKIP}"),
         Flaw(
             "standard input:5",
-            f"byte 0xff is not UTF-8; convert the text (iconv -f CP949 -t UTF-8), go on with --errors replace{OR_SKIP}",
+            f"byte 0xff is not UTF-8; {CONVERT}, go on with --errors replace{OR_SKIP}",
         ),
         TextExample("standard input:6", "last", None),
     ]
     standard_input(monkeypatch, data)
     assert [item.text for item in list(texts(None, Columns(), errors="replace"))[3:]] == ["ab", "\ufffd", "last"]
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_lines_in_another_encoding_are_not_destroyed(monkeypatch, errors):
+    standard_input(monkeypatch, "돈이 아깝다\n".encode("cp949"))
+    (flaw,) = texts(None, Columns(), errors=errors)
+    assert f"{CONVERT}, or pass over" in str(flaw)
+    assert "--errors" not in str(flaw)
 
 
 def test_standard_input_is_read_as_it_arrives(monkeypatch):

@@ -118,7 +118,7 @@ def test_tables_ensembles_and_standard_input(shell: "Shell", good: Path, transla
         check=False,
     )
     assert (done.returncode, done.stdout.decode()) == (2, "이\n")
-    assert done.stderr.decode().startswith("heedful: standard input:2: byte 0xff is not UTF-8; convert the text, go")
+    assert done.stderr.decode().startswith("heedful: standard input:2: byte 0xff is not UTF-8; convert the text (")
 
 
 def test_export_and_the_engine_that_reads_it(shell: "Shell", good: Path, texts: Path):

@@ -102,10 +102,10 @@ def _decode(name: str, number: int, block: bytes, errors: Errors) -> str:
     return text
 
 
-def lost(text: str) -> float:
+def lost(text: str, few: int = FEW_LOST) -> float:
     """The share of a text that was replaced, if it is too much of it: then it is in another encoding."""
     count = text.count("\ufffd")
-    return count / len(text) if count > max(FEW_LOST, MOST_LOST * len(text)) else 0.0
+    return count / len(text) if count > max(few, MOST_LOST * len(text)) else 0.0
 
 
 def chunks(file: Path) -> Iterator[bytes]:

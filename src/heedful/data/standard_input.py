@@ -10,6 +10,9 @@ from heedful.data.flaws import OR_SKIP, Flaw
 from heedful.data.lines import CONVERT, MAX_LINE, Errors, lost
 from heedful.errors import UserError
 
+FEW_LOST = 3
+"""Characters of a line that may be replaced, however short it is."""
+
 
 def arriving(errors: Errors) -> Iterator[tuple[str, str] | Flaw]:
     """Where a line stands, and the line without its end."""
@@ -31,10 +34,10 @@ def arriving(errors: Errors) -> Iterator[tuple[str, str] | Flaw]:
             line = data.decode(errors=errors)
         except UnicodeDecodeError as error:
             byte = f"byte 0x{data[error.start]:02x} is not UTF-8"
-            or_else = "" if lost(data.decode(errors="replace")) else "go on with --errors replace, "
+            or_else = "" if lost(data.decode(errors="replace"), FEW_LOST) else "go on with --errors replace, "
             yield Flaw(where, f"{byte}; {CONVERT}, {or_else}{OR_SKIP}")
             continue
-        if errors == "replace" and (share := lost(line)):
+        if errors == "replace" and (share := lost(line, FEW_LOST)):
             yield Flaw(where, f"{share:.0%} of the text is not UTF-8, and would be lost; {CONVERT}, {OR_SKIP}")
             continue
         if "\0" in line:

@@ -33,7 +33,7 @@ from heedful.runs.demo import builtin_corpus
 from heedful.runs.options import ModelPart, OptimizerPart, PretrainRun, Recipe, VocabularyPart, resolved
 from heedful.runs.pretrain import build, make_plan, sampler
 from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
-from heedful.train import loop
+from heedful.train import loop, stepping
 from heedful.train.distributed import World
 from heedful.train.optim import adamw
 
@@ -201,7 +201,7 @@ def overhead(recipe: Recipe, shards: Shards) -> float:
     )
     with (
         patch.object(torch.Tensor, "backward", within(torch.Tensor.backward)),
-        patch.object(loop, "clip", within(loop.clip)),
+        patch.object(stepping, "clip", within(stepping.clip)),
         patch.object(optimizer, "step", within(optimizer.step)),
     ):
         begun = time.perf_counter()

@@ -6,7 +6,7 @@ import torch
 
 from heedful.nn import image_colours as colours
 from heedful.nn import image_geometry as geometry
-from heedful.nn.rand_augment import OPERATIONS, apply, operations
+from heedful.nn.rand_augment import OPERATIONS, apply, grouped, operations
 
 FILL = torch.tensor([3.0, 5.0, 7.0])
 ONE = torch.ones(1)
@@ -27,7 +27,8 @@ def test_each_image_gets_its_own():
     pixels = images(29)
     rng = np.random.default_rng(0)
     chosen, strength = rng.permutation(np.arange(29) % 14), torch.from_numpy(rng.uniform(-1, 1, 29)).float()
-    found = apply(pixels, chosen, strength, FILL)
+    order, counts = grouped(chosen)
+    found = apply(pixels, torch.from_numpy(order), counts, strength, FILL)
     for number, operation in enumerate(chosen):
         one = slice(number, number + 1)
         expected = list(OPERATIONS.values())[operation](pixels[one], strength[one], FILL)

@@ -64,8 +64,9 @@ def test_half_precision_is_summed_in_single():
 
 
 def test_pixels_on_their_way_to_the_model():
-    pixels, mixture = seen(batch(), CPU, Pixels(mean=(0.5, 0.0, 0.0), std=(0.5, 1.0, 1.0)))
+    pixels, labels, mixture = seen(batch(), CPU, Pixels(mean=(0.5, 0.0, 0.0), std=(0.5, 1.0, 1.0)))
     assert mixture is None
+    assert labels.tolist() == batch().labels.tolist()
     assert pixels.shape == (13, 3, 8, 5)
     assert pixels.is_contiguous()
     expected = batch().pixels.transpose(0, 3, 1, 2) / 255.0
@@ -86,7 +87,7 @@ def test_terms_of_a_model():
 
 
 def test_terms_of_mixed_images_are_against_mixed_labels():
-    pixels, mixture = seen(batch(), CPU, PLAIN, STRONG, seed=7)
+    pixels, _, mixture = seen(batch(), CPU, PLAIN, STRONG, seed=7)
     assert mixture is not None
     scores = pixels.flatten(1)[:, :3]
     found = vision_terms(lambda given: given.flatten(1)[:, :3], batch(), CPU, PLAIN, STRONG, seed=7)["image"]
@@ -122,8 +123,8 @@ def test_a_resumed_run_sees_what_an_uninterrupted_one_does():
 def test_a_gpu_draws_the_same():
     """All but the noise of random erasing, and that in the same places."""
     how = Augmentation(crop=0.25, zoom=0.5, flip=True, rand_augment=2, mixup=0.8, cutmix=1.0)
-    here, mine = seen(batch(), CPU, PLAIN, how, seed=1)
-    there, theirs = seen(batch(), torch.device("cuda"), PLAIN, how, seed=1)
+    here, _, mine = seen(batch(), CPU, PLAIN, how, seed=1)
+    there, _, theirs = seen(batch(), torch.device("cuda"), PLAIN, how, seed=1)
     assert mine is not None
     assert theirs is not None
     assert theirs.partners.cpu().equal(mine.partners)

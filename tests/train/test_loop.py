@@ -13,7 +13,7 @@ from heedful.data.sampler import START, Position
 from heedful.errors import Interrupted
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
-from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, step_seed, train
+from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, reseed, step_seed, train
 from heedful.train.optim import adamw
 
 Points = Tensor
@@ -429,6 +429,17 @@ def test_what_is_random_in_a_step_follows_from_its_number_alone(before: int):
     torch.manual_seed(before)
     Run(line(), [points((1, 2))], replace(PLAN, seed=7), terms=draw).train(Progress(step=2, position=Position(0, 2)))
     assert drawn == [expected(step) for step in (2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_a_seed_means_what_it_means_to_torch(device: str):
+    torch.manual_seed(31)
+    expected = torch.rand(5), torch.rand(5, device=device)
+    reseed(31, torch.device(device))
+    assert all(map(torch.equal, expected, (torch.rand(5), torch.rand(5, device=device))))
 
 
 def test_the_start_is_the_start():

@@ -5,9 +5,11 @@ Knows nothing of files: how a picture of another size becomes one of the model's
 Shapes: B batch, H height, W width, C channels.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from heedful.errors import UserError
@@ -42,6 +44,13 @@ class Pixels:
 
 def normalised(picture: Tensor, pixels: Pixels) -> Tensor:
     """(byte / 255 - mean) / std, channels first: (B, H, W, C) uint8 -> (B, C, H, W)."""
-    both = np.stack(np.broadcast_arrays(pixels.mean, pixels.std)).astype(np.float32)  # either may be one for all
-    mean, std = on_device(both, picture.device)
+    mean, std = _moments(pixels.mean, pixels.std, picture.device)
     return ((picture.float() / 255 - mean) / std).permute(0, 3, 1, 2)
+
+
+@functools.lru_cache(maxsize=16)
+def _moments(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Tensor:
+    """(2, C), brought to the device once: a transfer takes the host as long as many of a small model's kernels."""
+    both = np.stack(np.broadcast_arrays(mean, std)).astype(np.float32)  # either may be one for all
+    with torch.inference_mode(mode=False):  # it may be used in training next
+        return on_device(both, device)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from heedful.nn import image_colours as colours
 from heedful.nn import image_geometry as geometry
-from heedful.nn.transfer import on_device
 
 FARTHEST = 150 / 331
 Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -44,18 +43,21 @@ def operations(channels: int) -> tuple[str, ...]:
     return tuple(OPERATIONS) if channels == 3 else tuple(OPERATIONS)[:-1]
 
 
-def apply(pixels: Tensor, chosen: np.ndarray, strength: Tensor, fill: Tensor) -> Tensor:
-    """To each image the operation of its number (B,), by its strength (B,) from -1 to 1.
-
-    The numbers are on the host: images of the same operation are brought together without asking the device.
-    """
+def grouped(chosen: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Images in the order of their operations' numbers (B,) and back again, (2, B); and how many each one gets."""
     order = np.argsort(chosen, kind="stable")
-    counts = np.bincount(chosen, minlength=len(OPERATIONS)).tolist()
-    there = on_device(np.stack([order, np.argsort(order)]), pixels.device)
-    groups, strengths = pixels[there[0]].split(counts), strength[there[0]].split(counts)
+    return np.stack([order, np.argsort(order)]), np.bincount(chosen, minlength=len(OPERATIONS)).tolist()
+
+
+def apply(pixels: Tensor, order: Tensor, counts: list[int], strength: Tensor, fill: Tensor) -> Tensor:
+    """To each image its operation, as `grouped` says, by its strength (B,) from -1 to 1.
+
+    The counts are on the host: images of the same operation are brought together without asking the device.
+    """
+    groups, strengths = pixels[order[0]].split(counts), strength[order[0]].split(counts)
     done = [
         operation(group, by, fill)
         for operation, group, by in zip(OPERATIONS.values(), groups, strengths, strict=True)
         if len(group)
     ]
-    return torch.cat(done)[there[1]]
+    return torch.cat(done)[order[1]]

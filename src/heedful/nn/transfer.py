@@ -1,8 +1,13 @@
 """From the host to where a model is."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from torch import Tensor
+
+ALIGNED = 16
+"""Bytes that every array begins at a multiple of."""
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -13,3 +18,33 @@ def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     """
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def together(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
+    """Arrays where the model is. A GPU fetches them all at once: to make one ready takes the host as long as many."""
+    if device.type != "cuda":
+        return {name: on_device(array, device) for name, array in arrays.items()}
+    there = on_device(packed(arrays), device)
+    return unpacked(there, arrays)
+
+
+def packed(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The bytes of all arrays, one after the other, with gaps."""
+    starts = _starts(arrays)
+    whole = np.zeros(starts[-1], np.uint8)
+    for start, array in zip(starts, arrays.values(), strict=False):
+        whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return whole
+
+
+def unpacked(whole: Tensor, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """The arrays in the bytes of all of them."""
+    return {
+        name: whole[start : start + array.nbytes].view(torch.from_numpy(array).dtype).view(array.shape)
+        for start, (name, array) in zip(_starts(arrays), arrays.items(), strict=False)
+    }
+
+
+def _starts(arrays: Mapping[str, np.ndarray]) -> list[int]:
+    """Where each begins, and where the next one would."""
+    return [0, *np.cumsum([(array.nbytes // ALIGNED + 1) * ALIGNED for array in arrays.values()]).tolist()]

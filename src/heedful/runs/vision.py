@@ -184,6 +184,7 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         save=keeper(
             judge.states, optimizer, digest=material.digest, folder=folder, keep=recipe.run.keep, ranks=ranks
         ),
+        recorded=recorded,
     )
     introduce(log, model, _shape(model.config), compute, ranks, progress)
     size = min(learning.batch, len(material.train))

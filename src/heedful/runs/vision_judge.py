@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from heedful.data.image_sampler import ImageSampler
 from heedful.metrics.classification import Report, one_of
 from heedful.models.vit import ViTClassifier
-from heedful.nn.transfer import on_device
 from heedful.runs.device import Compute
 from heedful.runs.samples import spread
 from heedful.runs.vision_material import VisionMaterial
@@ -60,12 +59,12 @@ class VisionJudge:
         predicted, sure, losses = [], [], []
         size = material.recipe.learning.batch or BATCH  # what was enough memory for training is so here
         for batch in ImageSampler(images=material.heldout, batch=size, seed=0).once():
-            pixels, _ = seen(batch, device, material.read_as)
+            pixels, labels, _ = seen(batch, device, material.read_as)
             with self.compute.autocast():
                 scores = self.model(pixels).float()
             predicted.append(scores.argmax(-1))
             sure.append(scores.softmax(-1).amax(-1))
-            losses.append(F.cross_entropy(scores, on_device(batch.labels, device), reduction="sum"))
+            losses.append(F.cross_entropy(scores, labels, reduction="sum"))
         answers, probabilities = (torch.cat(each).cpu().numpy() for each in (predicted, sure))
         found = one_of(material.heldout.classes, material.heldout.labels, answers)
         loss = float(torch.stack(losses).sum()) / len(material.heldout)

@@ -39,7 +39,7 @@ from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World
 from heedful.train.log import Log
-from heedful.train.loop import REPORTS, Plan, Progress, ahead, crossed, due, signals, step_seed
+from heedful.train.loop import REPORTS, Plan, Progress, ahead, crossed, due, reseed, signals, step_seed
 from heedful.train.replay_words import RECORDED, WordReplay
 from heedful.train.schedule import linear, seconds
 
@@ -264,7 +264,7 @@ class Run:
             for array in (windows.ids.astype(np.int64), windows.sentences, windows.reach.astype(np.int16))
         )
         first, last = _rate(plan, now), _rate(plan, replace(now, step=now.step + 1))
-        torch.manual_seed(step_seed(plan.seed, now.step, 0))
+        reseed(step_seed(plan.seed, now.step, 0), self.device)
         return blocks(
             ids,
             sentences,

@@ -1,13 +1,14 @@
 """Images as a model is to see them in training: changed at random, and mixed.
 
 What is drawn is a few numbers for each image. They come from a generator on the host, so that the same ones are drawn
-on every device and nobody waits; the pixels are worked on where they are. Only the noise that fills what is erased
-is the device's own.
+on every device and nobody waits, and go to the device together; the pixels are worked on where they are. Only the
+noise that fills what is erased is the device's own.
 
 Shapes: B images, C channels, H height, W width, K classes.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from heedful.nn import image_geometry as geometry
 from heedful.nn import image_mixing as mixing
 from heedful.nn import rand_augment
 from heedful.nn.pixels import Pixels
-from heedful.nn.transfer import on_device
 
 ERASED_AREA, ERASED_RATIO = (0.02, 0.33), (0.3, 3.3)
 """Of the rectangles of random erasing: share of the image, and height to width (Zhong et al. 2020, section 4.2)."""
@@ -45,58 +45,86 @@ def draws(seed: int, number: int) -> Generator:
     return np.random.default_rng([seed, number, 1])  # with a zero it could be an epoch's own
 
 
-def changed(pixels: Tensor, how: Augmentation, read_as: Pixels, rng: Generator) -> Tensor:
-    """(B, C, H, W) uint8, each image cropped, flipped and changed by RandAugment in its own way."""
-    count, channels, height, width = pixels.shape
-    device = pixels.device
+class Drawn(NamedTuple):
+    """All that is drawn for a batch."""
+
+    numbers: dict[str, np.ndarray]
+    """For the device, by what they are for; what is not done has none."""
+    counts: list[list[int]]
+    """Of the images that get each operation, in every round of RandAugment."""
+    noise: int
+    """The seed of what fills erased rectangles."""
+
+
+def draw(how: Augmentation, read_as: Pixels, shape: Sequence[int], rng: Generator) -> Drawn:
+    """The numbers for images of a shape (B, C, H, W), on the host."""
+    count, channels, height, width = shape
     outside = read_as.mean if how.fill == "mean" else (0.0,) * channels
-    fill = on_device(255.0 * np.array(outside, np.float32), device)
+    numbers: dict[str, np.ndarray] = {"fill": 255.0 * np.array(outside, np.float32)}
     if how.zoom < 1.0:
-        boxes = on_device(zoom_boxes(rng, count, height, width, how.zoom), device)
-        pixels = geometry.zoom(pixels, boxes[0], boxes[1], boxes[2], boxes[3])
+        numbers["zoom"] = zoom_boxes(rng, count, height, width, how.zoom)
     if how.crop > 0.0:
         farthest = [round(how.crop * side) for side in (height, width)]
-        down, right = on_device(np.stack([rng.integers(-most, most + 1, count) for most in farthest]), device)
-        pixels = geometry.shift(pixels, down, right, fill)
+        numbers["moves"] = np.stack([rng.integers(-most, most + 1, count) for most in farthest])
     if how.flip:
-        pixels = geometry.flip(pixels, on_device(rng.random(count) < 0.5, device))
-    known = len(rand_augment.operations(channels))
-    for _ in range(how.rand_augment):
-        chosen = rng.integers(0, known, count)
+        numbers["flipped"] = rng.random(count) < 0.5
+    counts = []
+    for number in range(how.rand_augment):
+        chosen = rng.integers(0, len(rand_augment.operations(channels)), count)
         strength = how.magnitude / 10.0 * rng.choice([-1.0, 1.0], count)
-        pixels = rand_augment.apply(pixels, chosen, on_device(strength.astype(np.float32), device), fill)
+        order, many = rand_augment.grouped(chosen)
+        numbers |= {f"order {number}": order, f"strength {number}": strength.astype(np.float32)}
+        counts.append(many)
+    noise = 0
+    if how.erasing:
+        numbers["erased"] = erasing_boxes(rng, count, height, width, how.erasing)
+        noise = int(rng.integers(2**63))
+    if how.mixes:
+        numbers["partners"] = rng.permutation(count)
+        among = rng.random(count) < how.mixed
+        cut = rng.random(count) < 0.5 if how.mixup and how.cutmix else np.full(count, how.cutmix > 0.0)
+        over = rng.beta(how.mixup, how.mixup, count) if how.mixup else np.ones(count)
+        around = rng.beta(how.cutmix, how.cutmix, count) if how.cutmix else np.ones(count)
+        numbers["cut"] = cutmix_boxes(rng, np.where(among & cut, around, 1.0), height, width)
+        numbers["share"] = np.where(among & ~cut, over, 1.0).astype(np.float32)
+    return Drawn(numbers, counts, noise)
+
+
+def changed(pixels: Tensor, numbers: Mapping[str, Tensor], counts: list[list[int]]) -> Tensor:
+    """(B, C, H, W) uint8, each image cropped, flipped and changed by RandAugment in its own way."""
+    if "zoom" in numbers:
+        top, left, height, width = numbers["zoom"]
+        pixels = geometry.zoom(pixels, top, left, height, width)
+    if "moves" in numbers:
+        down, right = numbers["moves"]
+        pixels = geometry.shift(pixels, down, right, numbers["fill"])
+    if "flipped" in numbers:
+        pixels = geometry.flip(pixels, numbers["flipped"])
+    for number, many in enumerate(counts):
+        order, strength = numbers[f"order {number}"], numbers[f"strength {number}"]
+        pixels = rand_augment.apply(pixels, order, many, strength, numbers["fill"])
     return pixels
 
 
-def erased(pixels: Tensor, how: Augmentation, rng: Generator) -> Tensor:
+def erased(pixels: Tensor, numbers: Mapping[str, Tensor], seed: int) -> Tensor:
     """(B, C, H, W) normalised, where some images have a rectangle of noise instead of what was there."""
-    if not how.erasing:
+    if "erased" not in numbers:
         return pixels
-    count, _, height, width = pixels.shape
-    boxes = erasing_boxes(rng, count, height, width, how.erasing)
-    generator = torch.Generator(pixels.device).manual_seed(int(rng.integers(2**63)))
+    generator = torch.Generator(pixels.device).manual_seed(seed)
     noise = torch.randn(pixels.shape, generator=generator, device=pixels.device, dtype=pixels.dtype)
-    return mixing.erase(pixels, on_device(boxes, pixels.device), noise)
+    return mixing.erase(pixels, numbers["erased"], noise)
 
 
-def mixed(pixels: Tensor, how: Augmentation, rng: Generator) -> tuple[Tensor, Mixture | None]:
+def mixed(pixels: Tensor, numbers: Mapping[str, Tensor]) -> tuple[Tensor, Mixture | None]:
     """(B, C, H, W) normalised, each image mixed with another of its batch, and how; None if none is."""
-    if not how.mixes:
+    if "partners" not in numbers:
         return pixels, None
-    count, _, height, width = pixels.shape
-    partners = rng.permutation(count)
-    among = rng.random(count) < how.mixed
-    cut = rng.random(count) < 0.5 if how.mixup and how.cutmix else np.full(count, how.cutmix > 0.0)
-    over = rng.beta(how.mixup, how.mixup, count) if how.mixup else np.ones(count)
-    around = rng.beta(how.cutmix, how.cutmix, count) if how.cutmix else np.ones(count)
-    boxes = cutmix_boxes(rng, np.where(among & cut, around, 1.0), height, width)
-    share = on_device(np.where(among & ~cut, over, 1.0).astype(np.float32), pixels.device)
-    there = on_device(partners, pixels.device)
-    laid = mixing.mixup(pixels, there, share)
+    partners, share = numbers["partners"], numbers["share"]
+    laid = mixing.mixup(pixels, partners, share)
     # Where an image was laid over another, its box is empty, and the other way round.
-    whole, left = mixing.cutmix(pixels, there, on_device(boxes, pixels.device))
+    whole, left = mixing.cutmix(pixels, partners, numbers["cut"])
     both = torch.where((share < 1.0)[:, None, None, None], laid, whole)
-    return both, Mixture(there, share * left)
+    return both, Mixture(partners, share * left)
 
 
 def zoom_boxes(rng: Generator, count: int, height: int, width: int, least: float) -> np.ndarray:

@@ -4,6 +4,7 @@ Shapes: B images, C channels, H height, W width, K classes.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +13,8 @@ from torch import Tensor
 from heedful.data.augmentation import NONE, Augmentation
 from heedful.data.batch import ImageBatch
 from heedful.nn.pixels import Pixels, normalised
-from heedful.nn.transfer import on_device
-from heedful.tasks.augmentation import Mixture, changed, draws, erased, mixed
+from heedful.nn.transfer import together
+from heedful.tasks.augmentation import Mixture, changed, draw, draws, erased, mixed
 from heedful.tasks.term import Term
 
 NAME = "image"
@@ -36,11 +37,21 @@ def vision_terms(
     smoothing: float = 0.0,
 ) -> dict[str, Term]:
     """The sums over the images, of a model from pixels (B, C, H, W) to scores (B, K)."""
-    pixels, mixture = seen(batch, device, read_as, augmentation, seed)
+    pixels, labels, mixture = seen(batch, device, read_as, augmentation, seed)
     scores = model(pixels)
-    labels = on_device(batch.labels, device)
     targets = labels if mixture is None else mixture.targets(labels, scores.shape[1])
     return {NAME: image_term(scores, targets, smoothing)}
+
+
+class Seen(NamedTuple):
+    """Images as the model sees them."""
+
+    pixels: Tensor
+    """(B, C, H, W) floats."""
+    labels: Tensor
+    """(B,) of the images as they were."""
+    mixture: Mixture | None
+    """How they were mixed."""
 
 
 @torch.no_grad()
@@ -50,17 +61,19 @@ def seen(
     read_as: Pixels,
     augmentation: Augmentation = NONE,
     seed: int = 0,
-) -> tuple[Tensor, Mixture | None]:
-    """The images as the model sees them, (B, C, H, W) floats, and how they were mixed.
+) -> Seen:
+    """The images of a batch where the model is, changed and mixed.
 
     What is drawn is a function of the seed and of the batch's place in the run alone.
     """
-    pixels = on_device(batch.pixels, device).permute(0, 3, 1, 2).contiguous()
-    if augmentation == NONE:
-        return _floats(pixels, read_as), None
+    count, height, width, channels = batch.pixels.shape
     rng = draws(seed, int(batch.numbers[0]))
-    pixels = _floats(changed(pixels, augmentation, read_as, rng), read_as)
-    return mixed(erased(pixels, augmentation, rng), augmentation, rng)
+    drawn = draw(augmentation, read_as, (count, channels, height, width), rng)
+    there = together({"pixels": batch.pixels, "labels": batch.labels, **drawn.numbers}, device)
+    pixels = there["pixels"].permute(0, 3, 1, 2).contiguous()
+    pixels = normalised(changed(pixels, there, drawn.counts).permute(0, 2, 3, 1), read_as)
+    pixels, mixture = mixed(erased(pixels, there, drawn.noise), there)
+    return Seen(pixels, there["labels"], mixture)
 
 
 def image_term(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Term:
@@ -72,8 +85,3 @@ def image_term(scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Term:
     loss = F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
     classes = targets if targets.ndim == 1 else targets.argmax(-1)
     return Term(loss, (scores.detach().argmax(-1) == classes).sum(), len(targets))
-
-
-def _floats(pixels: Tensor, read_as: Pixels) -> Tensor:
-    """(B, C, H, W) uint8 as a predictor makes them numbers too."""
-    return normalised(pixels.permute(0, 2, 3, 1), read_as)

@@ -24,8 +24,8 @@ from heedful.data.sampler import START, Position
 from heedful.errors import Interrupted
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
-from heedful.train.optim import clip, set_rate
 from heedful.train.schedule import SCHEDULES
+from heedful.train.stepping import RecordedStepping, Stepping
 
 Batch = TypeVar("Batch")
 Metrics = dict[str, float]
@@ -111,6 +111,8 @@ class Job(Generic[Batch]):
     evaluate: Callable[[Progress], bool | None]
     """True ends the run: it has seen enough."""
     save: Callable[[Progress], None]
+    recorded: bool = False
+    """Whether the steps are replayed: for small models, whose steps a GPU takes faster than it is told to."""
 
 
 class Diverged(Exception):  # noqa: N818
@@ -125,7 +127,8 @@ def train(job: Job[Any], progress: Progress) -> Progress:
     """Run the job to its end from where it stands. Raises Interrupted or Diverged."""
     plan, world = job.plan, job.world
     parameters = [p for p in job.model.parameters() if p.requires_grad]
-    on_cpu = parameters[0].device.type == "cpu"
+    device = parameters[0].device
+    step = (RecordedStepping if job.recorded else Stepping)(parameters, job.optimizer, plan.clip)
     batches = ahead(job.batches(progress.position))
     clock, tally = _Clock(progress.elapsed), _Tally()
     saved = progress
@@ -138,8 +141,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
             before = plan.done(progress)
             late = _late(progress, elapsed)
             lr = plan.rate(progress.step, elapsed, late)
-            set_rate(job.optimizer, lr)
-            torch.manual_seed(step_seed(plan.seed, progress.step, world.rank))
+            reseed(step_seed(plan.seed, progress.step, world.rank), device)
 
             for batch in micro:
                 terms = job.terms(batch)
@@ -148,10 +150,8 @@ def train(job: Job[Any], progress: Progress) -> Progress:
                 tally.add(terms)
                 del terms, loss  # the step's graph goes with them: what outlives it would spoil a recording
             world.sum_gradients(parameters)
-            norm = world.whole(clip(parameters, plan.clip))
+            norm = world.whole(step(lr))
             tally.norm = tally.norm + norm.detach()
-            job.optimizer.step()
-            job.optimizer.zero_grad()
 
             progress = Progress(
                 step=progress.step + 1,
@@ -163,7 +163,7 @@ def train(job: Job[Any], progress: Progress) -> Progress:
             tally.tokens += tokens
             after = plan.done(progress)
             last = after >= 1.0 or stopping
-            if last or crossed(before, after, REPORTS) or on_cpu:
+            if last or crossed(before, after, REPORTS) or device.type == "cpu":
                 tally.check(progress.step)
             if last or crossed(before, after, REPORTS):
                 speed = tally.tokens / clock.lap()
@@ -189,6 +189,16 @@ def train(job: Job[Any], progress: Progress) -> Progress:
 def step_seed(seed: int, step: int, rank: int) -> int:
     """The seed of one step's dropout on one rank."""
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def reseed(seed: int, device: torch.device) -> None:
+    """Let the host and this device draw from the seed.
+
+    `torch.manual_seed` tells every kind of device that there could be, which takes as long as some models' steps.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _agree(

@@ -52,7 +52,7 @@ class Muon(torch.optim.Optimizer):
             self._update(parameters, group["lr"], group["weight_decay"], group["momentum"])
         return loss
 
-    def _update(self, parameters: list[Tensor], lr: float, decay: float, momentum: float) -> None:
+    def _update(self, parameters: list[Tensor], lr: float | Tensor, decay: float, momentum: float) -> None:
         if not parameters:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -69,8 +69,8 @@ class Muon(torch.optim.Optimizer):
         for places in _alike(parameters):
             shape = parameters[places[0]].shape
             chosen = [parameters[place] for place in places]
-            steps = _orthogonal_each([ahead[place] for place in places])
-            torch._foreach_add_(chosen, steps, alpha=-lr * SIZE * math.sqrt(max(shape)))
+            steps = _orthogonal_each([ahead[place] for place in places], -lr * SIZE * math.sqrt(max(shape)))
+            torch._foreach_add_(chosen, steps)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -98,10 +98,13 @@ def _alike(parameters: list[Tensor]) -> Iterator[list[int]]:
     yield from places.values()
 
 
-def _orthogonal_each(matrices: list[Tensor]) -> list[Tensor]:
-    """The same for matrices of a shape, lying or standing, each whole here or in pieces on several processes."""
+def _orthogonal_each(matrices: list[Tensor], factor: float | Tensor) -> list[Tensor]:
+    """The same for matrices of a shape, lying or standing, each whole here or in pieces on several processes.
+
+    All of them times a factor, which may lie on the device.
+    """
     whole = [_whole(matrix) for matrix in matrices]
-    made = orthogonal(torch.stack([one.mT if _stands(one) else one for one in whole]))
+    made = orthogonal(torch.stack([one.mT if _stands(one) else one for one in whole])) * factor
     turned = [each.mT if _stands(one) else each for one, each in zip(whole, made.unbind(), strict=True)]
     return [_as_laid_out(each, matrix) for each, matrix in zip(turned, matrices, strict=True)]
 

@@ -230,6 +230,12 @@ def test_what_cannot_be_resumed(shell: Shell, encoder: Path, labelled_files: Fil
 CLASSES = Head(task="classify", labels=("bad", "good"))
 
 
+def test_pretrained_models_and_others_have_their_own_options(shell: Shell, headed: Headed, labelled_files: Files):
+    file, folder = labelled_files("classify", 60), headed(CLASSES)
+    said = shell.fails("evaluate", folder, file, "--length", "16")
+    assert said == f"--length is for pretrained models, which {folder} is not; leave it out"
+
+
 def test_a_model_without_the_head_that_is_needed(shell: Shell, encoder: Path, headed: Headed, labelled_files: Files):
     file = labelled_files("classify", 60)
     said = shell.fails("evaluate", encoder, file)

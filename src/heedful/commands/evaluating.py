@@ -28,6 +28,7 @@ def evaluate(
     tokenised: Flag = False,
     beam: Annotated[int | None, optional(metavar="N")] = None,
     length_penalty: Annotated[float | None, optional(metavar="A")] = None,
+    length: Annotated[int | None, optional(metavar="N")] = None,
     worst: int = 5,
     predictions: Annotated[Path | None, optional(metavar="FILE")] = None,
     picture: Annotated[Path | None, optional(metavar="FILE")] = None,
@@ -40,13 +41,14 @@ def evaluate(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "fp32", "fp16", "bf16"] = "auto",
 ) -> None:
-    """How good a model is on labelled data: metrics, classes, confusions, BLEU, the worst mistakes.
+    """How good a model is: on labelled data, or a pretrained one on text. Metrics, confusions, the worst mistakes.
 
     Args:
-        model: A model folder: a translator, an image classifier, or another model with a head.
-        file: Labelled data as `heedful finetune` takes it; for a translator tables of pairs, or a file of sources
-            and the file of their translations; for an image classifier what `heedful train-vision` takes, or nothing
-            if it was trained on the digits.
+        model: A model folder: a pretrained model, a fine-tuned one, a translator, or an image classifier.
+        file: Labelled data as `heedful finetune` takes it; for a pretrained model plain text, or prepared shards, of
+            which what they hold out is asked about; for a translator tables of pairs, or a file of sources and the
+            file of their translations; for an image classifier what `heedful train-vision` takes, or nothing if it
+            was trained on the digits.
         text: Column of the text. By default as in training where the file has it, or else found by itself when its
             name is usual, like the others.
         pair: Column of the second text, for pairs.
@@ -58,6 +60,7 @@ def evaluate(
         tokenised: Translators: also the BLEU of older papers, lower-cased and tokenised.
         beam: Translators: hypotheses that are followed at once (5 by default).
         length_penalty: Translators: higher favours longer translations (1 by default).
+        length: Pretrained models: tokens in a sequence, special ones included (128 by default).
         worst: Mistakes to show: those that the model was surest of, of a translator those with the lowest chrF.
         predictions: Write truth and answer of every example here, one JSON object a line.
         picture: Draw the confusion matrix here, as png, svg or pdf.
@@ -70,7 +73,7 @@ def evaluate(
         device: Where torch computes.
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
-    from heedful.predict import ImagePredictor, Translator, load
+    from heedful.predict import ImagePredictor, Predictor, Translator, load
     from heedful.runs.finetune_options import DataPart, trained_with
 
     if worst < 0:
@@ -86,6 +89,9 @@ def evaluate(
     of_texts = {"text": text, "pair": pair, "label": label, "separator": separator}
     of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
     of_translators |= {"beam": beam, "length-penalty": length_penalty}
+    pretrained = isinstance(loaded, Predictor) and loaded.head is None and loaded.words is not None
+    if not pretrained:
+        _refuse({"length": length}, f"is for pretrained models, which {model} is not")
     if isinstance(loaded, Translator):
         _refuse(of_texts | {"picture": picture}, f"says nothing to {model}, which translates")
         from heedful.decode import SearchOptions
@@ -112,6 +118,21 @@ def evaluate(
         _refuse(of_texts, f"says nothing to {model}, which reads images")
         _of_images(loaded, model, file, worst, json, predictions, picture, skip_bad)
         return
+    if pretrained:
+        others = {
+            "pair": pair,
+            "label": label,
+            "separator": separator,
+            "picture": picture,
+            "predictions": predictions,
+        }
+        others |= {"truncate": truncate, "skip-bad": skip_bad}
+        _refuse(others, f"says nothing to {model}, which fills blanks")
+        from heedful.runs import pretrained_evaluate as run
+        from heedful.runs.options import TextPart
+
+        _tell(run, run.evaluate(loaded, file, TextPart(text=text, errors=errors), length), json, None)
+        return
     trained = trained_with(model)
     part = DataPart(
         text=text,
@@ -130,7 +151,7 @@ def _own(model: Path) -> tuple[str, ...]:
     from heedful.predict.loading import sees
 
     if not sees(model):
-        raise UserError("FILE… is missing: name labelled data to evaluate on (heedful evaluate --help says more)")
+        raise UserError("FILE… is missing: name data to evaluate on (heedful evaluate --help says more)")
     from heedful.runs.image_evaluate import own_images
 
     return (own_images(model),)

@@ -99,15 +99,15 @@ class Sampler:
                 yield Position(position.epoch, batch + 1), made
             position = Position(position.epoch + 1, 0)
 
-    def once(self, most_tokens: int) -> Iterator[PretrainingBatch]:
-        """The batches of epoch 0 until there were most_tokens: for evaluation, the same every time."""
+    def once(self, most_tokens: int | None = None) -> Iterator[PretrainingBatch]:
+        """The batches of epoch 0, all or until there were most_tokens: for evaluation, the same every time."""
         examples, bounds = self.epoch(0)
         tokens = 0
         for batch in range(len(bounds) - 1):
             made = self._batch(examples.take(slice(bounds[batch], bounds[batch + 1])), 0, batch, self.mask_rate)
             yield made
             tokens += len(made.ids)
-            if tokens >= most_tokens:
+            if most_tokens is not None and tokens >= most_tokens:
                 return
 
     def epoch(self, epoch: int) -> tuple[Examples, np.ndarray]:

@@ -1,0 +1,137 @@
+import json
+import math
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from heedful.data import shards, sources
+from heedful.data import tokenizer as wordpiece
+from heedful.errors import UserError
+from heedful.formats.huggingface import save_model
+from heedful.models.bert import BertConfig, BertForPretraining, initialise
+from heedful.predict import load
+from heedful.runs.options import TextPart
+from heedful.runs.pretrained_evaluate import as_json, evaluate, lines
+
+WORDS = [f"{first}{second}" for first in "bdfgk" for second in ("an", "el", "im", "or", "ut")]
+
+
+def make(folder: Path, *, nsp: bool = True, words: list[str] = WORDS) -> Path:
+    """A BERT that was never trained and reads 48 tokens at most."""
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join([*wordpiece.SPECIAL, *words]) + "\n", encoding="utf-8")
+    tokenizer = wordpiece.load(folder)
+    config = BertConfig(vocab_size=tokenizer.vocab_size, layers=1, dim=16, heads=2, ffn_dim=23, max_length=48)
+    model = BertForPretraining(config, nsp=nsp)
+    initialise(model, 0.1, torch.Generator().manual_seed(0))
+    save_model(model, folder)
+    wordpiece.save(tokenizer, folder, config.max_length)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """31 documents of 2 to 9 sentences of 3 to 12 words."""
+    random, path = Random(0), tmp_path_factory.mktemp("text") / "text.txt"
+    documents = (
+        "\n".join(" ".join(random.choices(WORDS, k=random.randint(3, 12))) for _ in range(random.randint(2, 9)))
+        for _ in range(31)
+    )
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def count(text: Path) -> int:
+    return len(text.read_text(encoding="utf-8").split())
+
+
+def test_a_model_that_knows_nothing_is_as_good_as_chance(model: Path, text: Path):
+    found = evaluate(load(model, "cpu"), [str(text)], TextPart(), None)
+    assert (found.documents, found.tokens, found.length) == (31, count(text), 48)
+    assert found.loss == pytest.approx(math.log(30), rel=0.1)
+    assert found.perplexity == pytest.approx(math.exp(found.loss))
+    assert found.words_right < 0.2
+    assert found.next_sentence_right is not None
+    assert 0.3 < found.next_sentence_right < 0.7
+    assert found.masked > 0.15 * found.tokens  # what is foreign in a pair is asked about too
+    assert evaluate(load(model, "cpu"), [str(text)], TextPart(), None) == found
+
+
+def test_a_model_that_says_the_same_of_everything(tmp_path: Path, text: Path):
+    """Of pairs that they follow, which half of them do; in every blank one word."""
+    folder = make(tmp_path / "bert")
+    predictor = load(folder, "cpu")
+    assert predictor.words is not None
+    assert predictor.words.nsp is not None
+    with torch.no_grad():
+        predictor.words.nsp.bias.copy_(torch.tensor([9.0, -9.0]))
+    found = evaluate(predictor, [str(text)], TextPart(), 32)
+    assert found.next_sentence_right == pytest.approx(0.5, abs=1 / found.sequences)
+    with torch.no_grad():
+        predictor.words.mlm.bias[predictor.tokenizer.encode(["ban"])[0][0]] = (
+            99.0  # it fills every blank with one word
+        )
+    share = text.read_text(encoding="utf-8").split().count("ban") / count(text)
+    assert evaluate(predictor, [str(text)], TextPart(), 32).words_right == pytest.approx(share, abs=0.03)
+
+
+def test_without_next_sentences_every_token_is_in_one_sequence(tmp_path: Path, text: Path):
+    found = evaluate(load(make(tmp_path / "bert", nsp=False), "cpu"), [str(text)], TextPart(), 16)
+    assert found.next_sentence_right is None
+    assert found.sequences >= count(text) / 14
+    assert found.masked == pytest.approx(0.15 * count(text), rel=0.25)
+    assert lines(found)[0].endswith(f"in {found.sequences} sequences of up to 16 tokens")
+    assert not any("next" in line for line in lines(found))
+
+
+def test_texts_of_one_sentence_each_have_no_next(model: Path, tmp_path: Path):
+    table = tmp_path / "reviews.csv"
+    table.write_text("id,review\n" + "".join(f"{one},ban del fim gor\n" for one in range(29)), encoding="utf-8")
+    found = evaluate(load(model, "cpu"), [str(table)], TextPart(text="review"), None)
+    assert (found.documents, found.tokens, found.next_sentence_right) == (29, 116, None)
+
+
+def test_of_shards_what_they_hold_out(model: Path, text: Path, tmp_path: Path):
+    made = shards.prepare([text], sources.TextOptions(), wordpiece.load(model), share=0.3, folder=tmp_path / "shards")
+    found = evaluate(load(model, "cpu"), [str(tmp_path / "shards")], TextPart(), None)
+    assert (found.documents, found.tokens) == (len(made.heldout.documents) - 1, len(made.heldout.tokens))
+    assert 0 < found.documents < 31
+
+
+def test_shards_that_do_not_fit(model: Path, text: Path, tmp_path: Path):
+    predictor, none = load(model, "cpu"), tmp_path / "none"
+    shards.prepare([text], sources.TextOptions(), wordpiece.load(model), share=0.0, folder=none)
+    with pytest.raises(UserError, match="holds nothing out to evaluate on; name text that the model has not seen"):
+        evaluate(predictor, [str(none)], TextPart(), None)
+    with pytest.raises(UserError, match="is prepared already; leave --text out"):
+        evaluate(predictor, [str(none)], TextPart(text="review"), None)
+    other = make(tmp_path / "other", words=WORDS[::-1])
+    with pytest.raises(UserError, match="tokenizer"):
+        evaluate(load(other, "cpu"), [str(none)], TextPart(), None)
+
+
+@pytest.mark.parametrize("length", [-1, 7, 49])
+def test_lengths_that_can_not_be_read(model: Path, text: Path, length: int):
+    with pytest.raises(UserError, match=f"--length {length} is not from 8 to 48"):
+        evaluate(load(model, "cpu"), [str(text)], TextPart(), length)
+
+
+def test_what_is_said(model: Path, text: Path):
+    found = evaluate(load(model, "cpu"), [str(text)], TextPart(), None)
+    assert found.next_sentence_right is not None
+    assert lines(found) == [
+        f"31 documents, {found.tokens:,} tokens, in {found.sequences} pairs of up to 48 tokens",
+        "",
+        f"masked words right   {found.words_right:.2%}  of {found.masked}",
+        f"next sentence right  {found.next_sentence_right:.2%}  of {found.sequences}",
+        f"loss of words        {found.loss:.4f}",
+        f"perplexity           {found.perplexity:.2f}",
+    ]
+    assert json.loads(json.dumps(as_json(found)))["next_sentence_right"] == found.next_sentence_right

@@ -77,6 +77,8 @@ def compare(model: Path, texts: list[str], scratch: Path, arguments: argparse.Na
         "heedful, a list": functools.partial(predictor.embed, normalise=False, truncate=True),
         "heedful embed, file to .npy": functools.partial(_file, predictor, scratch),
     }
+    for name, run in own.items():  # said at once: what compiles the peer may take longer than there is time
+        print(f"{name}, the first round: {len(texts) / _timed(run, texts)[0]:,.0f} texts/s", flush=True)
     sides: dict[str, Side] = {}
     for name in arguments.peers:
         told, sides[name] = best_peer(model, texts, arguments.device, dtypes, arguments.batches, PEERS[name])

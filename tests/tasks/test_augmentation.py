@@ -1,5 +1,7 @@
 """What is drawn for images, and that it is drawn again alike."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from heedful.nn.pixels import Pixels
 from heedful.nn.rand_augment import OPERATIONS
 from heedful.nn.transfer import together
 from heedful.tasks import augmentation
-from heedful.tasks.augmentation import cutmix_boxes, draw, draws, erasing_boxes, zoom_boxes
+from heedful.tasks.augmentation import cutmix_boxes, draw_numbers, draws, erasing_boxes, zoom_boxes
 
 GREY, RGB = Pixels(mean=(0.4,), std=(0.25,)), Pixels(mean=(0.2, 0.4, 0.6), std=(0.5, 0.25, 0.1))
 
@@ -22,19 +24,19 @@ def images(count: int = 31, channels: int = 3, size: int = 16) -> torch.Tensor:
 
 
 def changed(pixels: torch.Tensor, how: Augmentation, read_as: Pixels, rng: np.random.Generator) -> torch.Tensor:
-    drawn = draw(how, read_as, pixels.shape, rng)
+    drawn = draw_numbers(how, read_as, pixels.shape, rng)
     return augmentation.changed(pixels, together(drawn.numbers, pixels.device), drawn.counts)
 
 
 def erased(pixels: torch.Tensor, how: Augmentation, rng: np.random.Generator) -> torch.Tensor:
-    drawn = draw(how, GREY, pixels.shape, rng)
-    return augmentation.erased(pixels, together(drawn.numbers, pixels.device), drawn.noise)
+    drawn = draw_numbers(how, GREY, pixels.shape, rng)
+    return augmentation.erased(pixels, together(drawn.numbers, pixels.device), drawn.seed)
 
 
 def mixed(
     pixels: torch.Tensor, how: Augmentation, rng: np.random.Generator
 ) -> tuple[torch.Tensor, augmentation.Mixture | None]:
-    return augmentation.mixed(pixels, together(draw(how, GREY, pixels.shape, rng).numbers, pixels.device))
+    return augmentation.mixed(pixels, together(draw_numbers(how, GREY, pixels.shape, rng).numbers, pixels.device))
 
 
 def test_the_same_draws_make_the_same_images():
@@ -43,6 +45,22 @@ def test_the_same_draws_make_the_same_images():
         assert first.equal(again)
         assert not first.equal(other)
         assert (first.dtype, first.shape) == (torch.uint8, images().shape)
+
+
+def test_what_is_drawn_stays_the_same():
+    """A run that was begun with another version goes on as it would have."""
+    drawn = draw_numbers(replace(STRONG, zoom=0.5, flip=True), RGB, (7, 3, 16, 16), draws(5, 62))
+    numbers = drawn.numbers
+    assert numbers["zoom"][0].tolist() == pytest.approx([1.68, 2.1895, 1.185, 1.8507, 0.37, 0.0204, 0.8932], abs=1e-4)
+    assert numbers["moves"].tolist() == [[1, -2, 0, 2, 1, 2, -2], [-2, 0, -1, -2, -1, 1, -2]]
+    assert np.flatnonzero(numbers["flipped"]).tolist() == [1, 4, 5]
+    assert numbers["orders"][:, 0].tolist() == [[1, 3, 5, 4, 6, 2, 0], [1, 2, 5, 6, 4, 0, 3]]
+    assert drawn.counts[1] == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1, 0, 1]
+    assert (numbers["strengths"] > 0).astype(int).tolist() == [[1, 1, 0, 1, 1, 0, 0], [0, 1, 0, 0, 0, 1, 1]]
+    assert drawn.seed == 1425717936403133888
+    assert numbers["partners"].tolist() == [0, 1, 4, 6, 2, 5, 3]
+    assert numbers["cut"][:3].tolist() == [[5, 1, 0, 0], [-7, 4, 14, 14], [2, 4, 14, 14]]
+    assert numbers["share"].tolist() == pytest.approx([0.9978, 1.0, 1.0, 0.9749, 0.5006, 1.0, 1.0], abs=1e-4)
 
 
 def test_draws_are_told_apart_by_seed_and_number():

@@ -60,6 +60,7 @@ class Run:
     terms: Callable[[nn.Module, Points], dict[str, Term]] = squares
     optimizer: torch.optim.Optimizer | None = None
     on_save: Callable[[Progress], None] = lambda _: None
+    recorded: bool = False
     enough: int | None = None
     """The step whose evaluation ends the run."""
     reports: list[tuple[int, Metrics]] = field(default_factory=list)
@@ -93,6 +94,7 @@ class Run:
             report=lambda now, metrics: self.reports.append((now.step, metrics)),
             evaluate=self.evaluate,
             save=self.save,
+            recorded=self.recorded,
         )
         return train(job, progress)
 
@@ -440,6 +442,20 @@ def test_a_seed_means_what_it_means_to_torch(device: str):
     expected = torch.rand(5), torch.rand(5, device=device)
     reseed(31, torch.device(device))
     assert all(map(torch.equal, expected, (torch.rand(5), torch.rand(5, device=device))))
+
+
+@pytest.mark.usefixtures("steps_taken_again")
+def test_a_recorded_run_takes_the_same_steps():
+    plain, recorded = (
+        Run(line(), [points((1, 2), (2, 3)), points((3, 1))], replace(PLAN, clip=0.5, warmup=0.5), recorded=one)
+        for one in (False, True)
+    )
+    assert plain.train().position == recorded.train().position
+    for (step, expected), (again_step, found) in zip(plain.reports, recorded.reports, strict=True):
+        assert step == again_step
+        same = {name: value for name, value in expected.items() if name != "tokens_per_second"}
+        assert {name: found[name] for name in same} == pytest.approx(same, rel=1e-5)
+    torch.testing.assert_close(recorded.model.state_dict(), plain.model.state_dict())
 
 
 def test_the_start_is_the_start():

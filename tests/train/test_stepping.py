@@ -2,36 +2,23 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.train import stepping
 from heedful.train.optim import OPTIMIZERS, load_state_tensors, state_tensors
-from heedful.train.stepping import RecordedStepping, Stepping
+from heedful.train.stepping import RecordedStep, take_step
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 RATES = [0.5, 0.25, 0.125, 0.25]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+def device(request: pytest.FixtureRequest) -> torch.device:
     if request.param == "cpu":
-
-        def taken_again(step: Callable[[], None]) -> Callable[[], None]:
-            recorded = step.__self__  # pyrefly: ignore
-
-            def replay() -> None:
-                learning = [parameter for parameter in recorded.parameters if parameter.grad is not None]
-                for parameter, gradient in zip(learning, recorded.gradients, strict=True):
-                    parameter.grad = gradient
-                step()
-
-            return replay
-
-        monkeypatch.setattr(stepping, "_beside", lambda step: step())
-        monkeypatch.setattr(stepping, "_record", taken_again)
+        request.getfixturevalue("steps_taken_again")
     return torch.device(request.param)
 
 
@@ -77,8 +64,8 @@ def test_recorded_steps_are_the_steps(device: torch.device, name: str):
     plain, recorded = model_on(device), model_on(device)
     start = copy.deepcopy(plain.state_dict())
     steps = [
-        kind(list(model.parameters()), optimizer_of(model, name), 2.0)
-        for kind, model in ((Stepping, plain), (RecordedStepping, recorded))
+        partial(take_step, list(plain.parameters()), optimizer_of(plain, name), 2.0),
+        RecordedStep(list(recorded.parameters()), optimizer_of(recorded, name), 2.0),
     ]
     norms = [learn(model, step, RATES) for model, step in zip((plain, recorded), steps, strict=True)]
     assert min(norms[0]) > 2.0  # they were clipped
@@ -92,7 +79,7 @@ def test_recorded_steps_are_the_steps(device: torch.device, name: str):
 def test_a_resumed_run_takes_the_same_steps(device: torch.device, name: str):
     whole = model_on(device)
     optimizer = optimizer_of(whole, name)
-    step = RecordedStepping(list(whole.parameters()), optimizer, 2.0)
+    step = RecordedStep(list(whole.parameters()), optimizer, 2.0)
     learn(whole, step, RATES[:2])
     saved = copy.deepcopy(whole.state_dict())
     memory = {key: tensor.clone() for key, tensor in state_tensors(optimizer, whole).items()}
@@ -102,15 +89,36 @@ def test_a_resumed_run_takes_the_same_steps(device: torch.device, name: str):
     resumed.load_state_dict(saved)
     optimizer = optimizer_of(resumed, name)
     load_state_tensors(optimizer, resumed, memory)
-    learn(resumed, RecordedStepping(list(resumed.parameters()), optimizer, 2.0), RATES[2:], first=2)
+    learn(resumed, RecordedStep(list(resumed.parameters()), optimizer, 2.0), RATES[2:], first=2)
     for key, expected in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[key], expected), key
 
 
-def test_a_gradient_that_comes_or_goes_is_an_error(device: torch.device):
-    model = model_on(device)
-    step = RecordedStepping(list(model.parameters()), optimizer_of(model, "adamw"), 2.0)
-    learn(model, step, RATES[:1])
-    model.idle.grad = torch.ones_like(model.idle)
-    with pytest.raises(ValueError, match="gradients of 7 parameters, but 6 were recorded"):
-        learn(model, step, RATES[:1])
+def test_gradients_that_stay_where_they_are(device: torch.device):
+    """As those of a recording do."""
+    plain, recorded = model_on(device), model_on(device)
+    lying = {parameter: torch.zeros_like(parameter) for parameter in recorded.layers.parameters()}
+    parts = list(plain.parameters()), list(recorded.parameters())
+    step = RecordedStep(parts[1], optimizer_of(recorded, "adamw"), 2.0)
+    other = optimizer_of(plain, "adamw")
+    for number, lr in enumerate(RATES):
+        generator = torch.Generator().manual_seed(number)
+        for here, there in zip(plain.layers.parameters(), lying, strict=True):
+            here.grad = torch.randn(here.shape, generator=generator).to(device)
+            lying[there].copy_(here.grad)
+            there.grad = lying[there]
+        assert float(take_step(parts[0], other, 2.0, lr)) == pytest.approx(float(step(lr)), rel=1e-5)
+    for expected, found in zip(*parts, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("first", "then", "said"), [(0, 1, "0 has no gradient"), (1, 0, "0 has a gradient")])
+def test_a_gradient_of_another_parameter_is_an_error(device: torch.device, first: int, then: int, said: str):
+    parameters = [nn.Parameter(torch.ones(3, device=device)) for _ in range(2)]
+    model = nn.ParameterList(parameters)
+    step = RecordedStep(parameters, optimizer_of(model, "adamw"), 2.0)
+    parameters[first].grad = torch.ones(3, device=device)
+    step(0.5)
+    parameters[then].grad = torch.ones(3, device=device)
+    with pytest.raises(ValueError, match=f"parameter {said}, unlike before"):
+        step(0.5)

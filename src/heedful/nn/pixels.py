@@ -52,5 +52,4 @@ def normalised(picture: Tensor, pixels: Pixels) -> Tensor:
 def _moments(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Tensor:
     """(2, C), brought to the device once: a transfer takes the host as long as many of a small model's kernels."""
     both = np.stack(np.broadcast_arrays(mean, std)).astype(np.float32)  # either may be one for all
-    with torch.inference_mode(mode=False):  # it may be used in training next
-        return on_device(both, device)
+    return on_device(both, device)

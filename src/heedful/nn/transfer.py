@@ -24,17 +24,20 @@ def together(arrays: Mapping[str, np.ndarray], device: torch.device) -> dict[str
     """Arrays where the model is. A GPU fetches them all at once: to make one ready takes the host as long as many."""
     if device.type != "cuda":
         return {name: on_device(array, device) for name, array in arrays.items()}
-    there = on_device(packed(arrays), device)
-    return unpacked(there, arrays)
+    whole = torch.empty(packed_size(arrays), dtype=torch.uint8, pin_memory=True)
+    pack(arrays, whole.numpy())
+    return unpacked(whole.to(device, non_blocking=True), arrays)
 
 
-def packed(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The bytes of all arrays, one after the other, with gaps."""
-    starts = _starts(arrays)
-    whole = np.zeros(starts[-1], np.uint8)
-    for start, array in zip(starts, arrays.values(), strict=False):
+def packed_size(arrays: Mapping[str, np.ndarray]) -> int:
+    """Bytes of all arrays, one after the other, with gaps."""
+    return _starts(arrays)[-1]
+
+
+def pack(arrays: Mapping[str, np.ndarray], whole: np.ndarray) -> None:
+    """Write the arrays into the bytes of all of them."""
+    for start, array in zip(_starts(arrays), arrays.values(), strict=False):
         whole[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return whole
 
 
 def unpacked(whole: Tensor, arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
@@ -46,5 +49,5 @@ def unpacked(whole: Tensor, arrays: Mapping[str, np.ndarray]) -> dict[str, Tenso
 
 
 def _starts(arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """Where each begins, and where the next one would."""
+    """Where each begins, and where the next one would; an array of nothing has a place too."""
     return [0, *np.cumsum([(array.nbytes // ALIGNED + 1) * ALIGNED for array in arrays.values()]).tolist()]

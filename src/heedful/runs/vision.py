@@ -141,10 +141,11 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     progress = _restore(folder, judge, optimizer, ranks, log) if options.resume else Progress()
 
     # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
-    recorded = compute.device.type == "cuda" and ranks.ranks == 1
-    compiled = recorded and recipe.run.compile and compute.compiles and fits(model.config, learning.batch)
+    alone = compute.device.type == "cuda" and ranks.ranks == 1
+    recorded = alone and fits(model.config, learning.batch)
+    compiled = recorded and recipe.run.compile and compute.compiles
     scores: Callable[[Tensor], Tensor] = model
-    if recorded:
+    if alone:
         scores = ImageReplay(model, learning.batch, compute.dtype, compiled=compiled)
 
     def terms(batch: ImageBatch) -> dict[str, Term]:

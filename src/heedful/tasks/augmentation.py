@@ -52,11 +52,11 @@ class Drawn(NamedTuple):
     """For the device, by what they are for; what is not done has none."""
     counts: list[list[int]]
     """Of the images that get each operation, in every round of RandAugment."""
-    noise: int
-    """The seed of what fills erased rectangles."""
+    seed: int
+    """Of the noise that fills erased rectangles."""
 
 
-def draw(how: Augmentation, read_as: Pixels, shape: Sequence[int], rng: Generator) -> Drawn:
+def draw_numbers(how: Augmentation, read_as: Pixels, shape: Sequence[int], rng: Generator) -> Drawn:
     """The numbers for images of a shape (B, C, H, W), on the host."""
     count, channels, height, width = shape
     outside = read_as.mean if how.fill == "mean" else (0.0,) * channels
@@ -69,16 +69,18 @@ def draw(how: Augmentation, read_as: Pixels, shape: Sequence[int], rng: Generato
     if how.flip:
         numbers["flipped"] = rng.random(count) < 0.5
     counts = []
+    if how.rand_augment:
+        numbers["orders"] = np.empty((how.rand_augment, 2, count), np.int64)
+        numbers["strengths"] = np.empty((how.rand_augment, count), np.float32)
     for number in range(how.rand_augment):
         chosen = rng.integers(0, len(rand_augment.operations(channels)), count)
-        strength = how.magnitude / 10.0 * rng.choice([-1.0, 1.0], count)
-        order, many = rand_augment.grouped(chosen)
-        numbers |= {f"order {number}": order, f"strength {number}": strength.astype(np.float32)}
-        counts.append(many)
-    noise = 0
+        numbers["strengths"][number] = how.magnitude / 10.0 * rng.choice([-1.0, 1.0], count)
+        numbers["orders"][number], sizes = rand_augment.grouped(chosen)
+        counts.append(sizes)
+    seed = 0
     if how.erasing:
         numbers["erased"] = erasing_boxes(rng, count, height, width, how.erasing)
-        noise = int(rng.integers(2**63))
+        seed = int(rng.integers(2**63))
     if how.mixes:
         numbers["partners"] = rng.permutation(count)
         among = rng.random(count) < how.mixed
@@ -87,7 +89,7 @@ def draw(how: Augmentation, read_as: Pixels, shape: Sequence[int], rng: Generato
         around = rng.beta(how.cutmix, how.cutmix, count) if how.cutmix else np.ones(count)
         numbers["cut"] = cutmix_boxes(rng, np.where(among & cut, around, 1.0), height, width)
         numbers["share"] = np.where(among & ~cut, over, 1.0).astype(np.float32)
-    return Drawn(numbers, counts, noise)
+    return Drawn(numbers, counts, seed)
 
 
 def changed(pixels: Tensor, numbers: Mapping[str, Tensor], counts: list[list[int]]) -> Tensor:
@@ -100,9 +102,9 @@ def changed(pixels: Tensor, numbers: Mapping[str, Tensor], counts: list[list[int
         pixels = geometry.shift(pixels, down, right, numbers["fill"])
     if "flipped" in numbers:
         pixels = geometry.flip(pixels, numbers["flipped"])
-    for number, many in enumerate(counts):
-        order, strength = numbers[f"order {number}"], numbers[f"strength {number}"]
-        pixels = rand_augment.apply(pixels, order, many, strength, numbers["fill"])
+    for number, sizes in enumerate(counts):
+        order, strength = numbers["orders"][number], numbers["strengths"][number]
+        pixels = rand_augment.apply(pixels, order, sizes, strength, numbers["fill"])
     return pixels
 
 

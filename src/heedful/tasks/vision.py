@@ -14,7 +14,7 @@ from heedful.data.augmentation import NONE, Augmentation
 from heedful.data.batch import ImageBatch
 from heedful.nn.pixels import Pixels, normalised
 from heedful.nn.transfer import together
-from heedful.tasks.augmentation import Mixture, changed, draw, draws, erased, mixed
+from heedful.tasks.augmentation import Mixture, changed, draw_numbers, draws, erased, mixed
 from heedful.tasks.term import Term
 
 NAME = "image"
@@ -68,11 +68,11 @@ def seen(
     """
     count, height, width, channels = batch.pixels.shape
     rng = draws(seed, int(batch.numbers[0]))
-    drawn = draw(augmentation, read_as, (count, channels, height, width), rng)
+    drawn = draw_numbers(augmentation, read_as, (count, channels, height, width), rng)
     there = together({"pixels": batch.pixels, "labels": batch.labels, **drawn.numbers}, device)
     pixels = there["pixels"].permute(0, 3, 1, 2).contiguous()
     pixels = normalised(changed(pixels, there, drawn.counts).permute(0, 2, 3, 1), read_as)
-    pixels, mixture = mixed(erased(pixels, there, drawn.noise), there)
+    pixels, mixture = mixed(erased(pixels, there, drawn.seed), there)
     return Seen(pixels, there["labels"], mixture)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from heedful.errors import Interrupted
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
 from heedful.train.schedule import SCHEDULES
-from heedful.train.stepping import RecordedStepping, Stepping
+from heedful.train.stepping import RecordedStep, take_step
 
 Batch = TypeVar("Batch")
 Metrics = dict[str, float]
@@ -128,7 +129,8 @@ def train(job: Job[Any], progress: Progress) -> Progress:
     plan, world = job.plan, job.world
     parameters = [p for p in job.model.parameters() if p.requires_grad]
     device = parameters[0].device
-    step = (RecordedStepping if job.recorded else Stepping)(parameters, job.optimizer, plan.clip)
+    given = parameters, job.optimizer, plan.clip
+    step = RecordedStep(*given) if job.recorded else partial(take_step, *given)
     batches = ahead(job.batches(progress.position))
     clock, tally = _Clock(progress.elapsed), _Tally()
     saved = progress
@@ -198,7 +200,8 @@ def reseed(seed: int, device: torch.device) -> None:
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _agree(

@@ -69,7 +69,7 @@ class Muon(torch.optim.Optimizer):
         for places in _alike(parameters):
             shape = parameters[places[0]].shape
             chosen = [parameters[place] for place in places]
-            steps = _orthogonal_each([ahead[place] for place in places], -lr * SIZE * math.sqrt(max(shape)))
+            steps = _steps([ahead[place] for place in places], -lr * SIZE * math.sqrt(max(shape)))
             torch._foreach_add_(chosen, steps)
 
 
@@ -98,13 +98,13 @@ def _alike(parameters: list[Tensor]) -> Iterator[list[int]]:
     yield from places.values()
 
 
-def _orthogonal_each(matrices: list[Tensor], factor: float | Tensor) -> list[Tensor]:
-    """The same for matrices of a shape, lying or standing, each whole here or in pieces on several processes.
+def _steps(matrices: list[Tensor], factor: float | Tensor) -> list[Tensor]:
+    """What is added to matrices of a shape, lying or standing, each whole here or in pieces on several processes.
 
-    All of them times a factor, which may lie on the device.
+    The factor, with the rate in it, may lie on the device.
     """
     whole = [_whole(matrix) for matrix in matrices]
-    made = orthogonal(torch.stack([one.mT if _stands(one) else one for one in whole])) * factor
+    made = orthogonal(torch.stack([one.mT if _stands(one) else one for one in whole])).mul_(factor)
     turned = [each.mT if _stands(one) else each for one, each in zip(whole, made.unbind(), strict=True)]
     return [_as_laid_out(each, matrix) for each, matrix in zip(turned, matrices, strict=True)]
 

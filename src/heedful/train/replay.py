@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from heedful.data.batch import InputBatch
 from heedful.models.heads import BertForTask
 from heedful.nn.layout import Padded
-from heedful.nn.transfer import on_device
+from heedful.nn.transfer import together
 
 MOST_TOKENS = 8192
 """Larger batches keep a GPU busy by themselves."""
@@ -68,13 +68,14 @@ class Replay:
         slots = rows * length + np.arange(len(inputs.ids)) - inputs.offsets[rows]  # (N,)
         table = np.zeros((3, sequences * length), np.int64)
         table[:, slots] = np.stack([inputs.ids, inputs.segments, np.ones_like(inputs.ids)])
-        ids, segments, mask = on_device(table, self.device).view(3, sequences, length)
+        there = together({"table": table, "slots": slots}, self.device)
+        ids, segments, mask = there["table"].view(3, sequences, length)
         mask = mask.bool()
         x = self.model.bert.embeddings(ids, segments, Padded(mask))
         scores = self._recording(length, x)(x, mask)
         if self.model.head.reads_sequence:
             return scores
-        return scores.flatten(0, 1).index_select(0, on_device(slots, self.device))
+        return scores.flatten(0, 1).index_select(0, there["slots"])
 
     def _recording(self, length: int, x: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         if length not in self.recorded:

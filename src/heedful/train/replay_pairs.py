@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from heedful.data.batch import PairBatch
 from heedful.models.transformer import Transformer
-from heedful.nn.transfer import on_device
+from heedful.nn.transfer import together
 from heedful.tasks.term import Term
 from heedful.tasks.translation import objective, twice
 from heedful.train.replay import record
@@ -66,7 +66,7 @@ class PairReplay:
         if max(batch.source.shape[1], batch.target.shape[1] - 1) > MOST_LENGTH or batch.source.size > self.most:
             return None
         read = twice(batch) if self.agreement else batch
-        source, target = on_device(read.source, self.device), on_device(read.target, self.device)
+        source, target = together({"source": read.source, "target": read.target}, self.device).values()
         mask, labels = source != batch.pad, target[:, 1:].contiguous()
         if shape not in self.recorded:  # before anything is embedded: a table may be a part of the recording too
             layers = _Layers(self.model, batch.pad, self.smoothing, self.agreement, self.dtype)

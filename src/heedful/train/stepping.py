@@ -12,24 +12,16 @@ from torch import Tensor, nn
 from heedful.train.optim import clip, set_rate
 
 
-class Stepping:
-    """A step at a rate, which says how long the gradient was before it was clipped."""
-
-    def __init__(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, most: float) -> None:
-        self.parameters = parameters
-        self.optimizer = optimizer
-        self.most = most
-
-    def __call__(self, lr: float) -> Tensor:
-        """Take it."""
-        set_rate(self.optimizer, lr)
-        norm = clip(self.parameters, self.most)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return norm
+def take_step(parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, most: float, lr: float) -> Tensor:
+    """Take a step at a rate; how long the gradient was before it was cut down to `most`."""
+    set_rate(optimizer, lr)
+    norm = clip(parameters, most)
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm
 
 
-class RecordedStepping:
+class RecordedStep:
     """The same, recorded in the first step and replayed in every one, so that a resumed run takes the same steps.
 
     The weights, what the optimizer remembers and the rate are read and written where they lie. So are the gradients;
@@ -41,36 +33,40 @@ class RecordedStepping:
         self.optimizer = optimizer
         self.most = most
         self.lr = torch.zeros((), device=parameters[0].device)
-        self.gradients: list[Tensor] = []
+        self.gradients: list[Tensor | None] = []
         self.norm = self.lr
         self.replay: Callable[[], None] | None = None
 
     def __call__(self, lr: float) -> Tensor:
         """Take it: the gradients are there, and nothing waits for the GPU."""
-        given = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        given = [parameter.grad for parameter in self.parameters]
         if self.replay is None:
             self.gradients = given
-            self.replay = self._recorded()
-        if len(given) != len(self.gradients):
-            raise ValueError(f"gradients of {len(given)} parameters, but {len(self.gradients)} were recorded")
-        elsewhere = [
-            (here, there)
-            for here, there in zip(self.gradients, given, strict=True)
-            if here.data_ptr() != there.data_ptr()
-        ]
-        if elsewhere:
-            torch._foreach_copy_([here for here, _ in elsewhere], [there for _, there in elsewhere])
+            self._prepare()
+            self.replay = _record(self._step)
+        here: list[Tensor] = []
+        there: list[Tensor] = []
+        for number, (recorded, now) in enumerate(zip(self.gradients, given, strict=True)):
+            if (recorded is None) != (now is None):
+                raise ValueError(
+                    f"parameter {number} has {'a' if recorded is None else 'no'} gradient, unlike before"
+                )
+            if recorded is not None and now is not None and recorded.data_ptr() != now.data_ptr():
+                here.append(recorded)
+                there.append(now)
+        if here:
+            torch._foreach_copy_(here, there)
         self.lr.fill_(lr)
         self.replay()
         self.optimizer.zero_grad()
         return self.norm
 
-    def _recorded(self) -> Callable[[], None]:
-        """Record the step, after one that makes what the optimizer needs and then is undone."""
-        groups = self.optimizer.param_groups
-        for group in groups:
+    def _prepare(self) -> None:
+        """Make all that the optimizer needs, by a step that then is undone."""
+        for group in self.optimizer.param_groups:
             group["lr"] = torch.zeros_like(self.lr)
-        before = [tensor.detach().clone() for tensor in (*self.parameters, *self.gradients)]
+        used = [*self.parameters, *(gradient for gradient in self.gradients if gradient is not None)]
+        before = [tensor.detach().clone() for tensor in used]
         remembered = {
             (parameter, name): tensor.clone()
             for parameter, memory in self.optimizer.state.items()
@@ -78,14 +74,13 @@ class RecordedStepping:
         }
         _beside(self._step)
         with torch.no_grad():
-            torch._foreach_copy_([*self.parameters, *self.gradients], before)
+            torch._foreach_copy_(used, before)
             for parameter, memory in self.optimizer.state.items():
                 for name, tensor in memory.items():
                     tensor.copy_(remembered.get((parameter, name), torch.zeros_like(tensor)))  # all begins at zero
-        for group in groups:
+        for group in self.optimizer.param_groups:
             if "capturable" in group:
                 group["capturable"] = True
-        return _record(self._step)
 
     def _step(self) -> None:
         for group in self.optimizer.param_groups:

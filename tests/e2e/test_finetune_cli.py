@@ -282,6 +282,11 @@ def test_files_are_read_as_in_training(
     assert [json.loads(line)["text"] for line in answers] == [text for text, _ in rows]
     answers = run(capsys, "predict", tmp_path / "out", file, "--echo", "--text", "text")
     assert {json.loads(line)["text"] for line in answers} == {"x"}
+    vectors = ("--vectors", tmp_path / "v.npy")
+    run(capsys, "embed", tmp_path / "out", file, "--out", vectors[1])
+    for given in ((), vectors):
+        (found,) = run(capsys, "search", tmp_path / "out", file, rows[7][0], "--json", "--top", "1", *given)
+        assert json.loads(found)["hits"][0]["text"] == rows[7][0]
     plain = labelled_files("classify", 30)  # without those columns
     assert run(capsys, "evaluate", tmp_path / "out", plain)[0] == "30 examples"
 

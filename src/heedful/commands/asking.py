@@ -153,7 +153,8 @@ def embed(
         out: The .npy file; what it was made of is noted beside it.
         pool: The mean of all states, or the state of [CLS] (by default as the folder says, else the mean).
         normalise: Vectors of length 1, so that products are cosines (by default as the folder says, else so).
-        text: Column of the text. Found by itself when its name is usual.
+        text: Column of the text. By default as in training where the file has it, or else found by itself when its
+            name is usual.
         pair: Column of the second text, for pairs.
         truncate: Cut texts that are too long, where else they are refused.
         skip_bad: Go on after a row that can't be read; its vector is zero.
@@ -166,6 +167,7 @@ def embed(
     from heedful.predict import load_predictor
     from heedful.runs import vectors
     from heedful.runs.dataset import one_file
+    from heedful.runs.finetune_options import trained_with
 
     source = None if file == "-" else one_file(file)
     predictor = load_predictor(model, device, precision=precision, engine=engine, int8=int8)
@@ -173,7 +175,7 @@ def embed(
         predictor,
         source,
         out,
-        columns=Columns(text=text, pair=pair),
+        columns=Columns(text=text, pair=pair, trained=trained_with(model).columns),
         pool=pool,
         normalise=normalise,
         truncate=truncate or None,
@@ -207,7 +209,8 @@ def search(
         vectors: What `heedful embed` wrote for the same file, so that it need not be read anew.
         top: Texts to show.
         pool: The mean of all states, or the state of [CLS] (by default as the vectors or the folder say).
-        text: Column of the text. Found by itself when its name is usual.
+        text: Column of the text. By default as in training where the file has it, or else found by itself when its
+            name is usual.
         pair: Column of the second text, where vectors of pairs were made.
         truncate: Cut texts that are too long, where else they are refused.
         skip_bad: Pass over rows that can't be read.
@@ -218,6 +221,7 @@ def search(
     from heedful.predict import load_predictor
     from heedful.runs import vectors as run
     from heedful.runs.dataset import one_file
+    from heedful.runs.finetune_options import trained_with
 
     found = run.search(
         load_predictor(model, device),
@@ -225,7 +229,7 @@ def search(
         query,
         vectors=vectors,
         top=top,
-        columns=Columns(text=text, pair=pair),
+        columns=Columns(text=text, pair=pair, trained=trained_with(model).columns),
         pool=pool,
         truncate=truncate or None,
         skip_bad=skip_bad,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.batch import ImageBatch
-from heedful.data.image_sampler import ImageSampler
+from heedful.data.image_sampler import ImageSampler, even_batch
 from heedful.data.images import Images
 from heedful.data.sampler import START, Position
 from heedful.errors import UserError
@@ -55,6 +55,23 @@ def test_labels_and_types():
 def test_numbers_count_the_images_of_the_run():
     numbers = [batch.numbers.tolist() for _, batch in take(numbered(7, 3), 5)]
     assert numbers == [[0, 1, 2], [3, 4, 5], [6], [7, 8, 9], [10, 11, 12]]
+
+
+@given(images=st.integers(1, 3000), batch=st.integers(1, 300))
+def test_even_batches_leave_little_out(images: int, batch: int):
+    size = even_batch(images, batch)
+    assert 1 <= size <= batch
+    whole, left = divmod(images, size)
+    assert left <= max(0.02 * images, whole - 1)
+    assert whole == -(-images // batch) or (size == batch and whole == images // batch)
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "expected"),
+    [(108, 64, 54), (108, 100, 54), (60_000, 256, 256), (1618, 64, 64), (7, 64, 7), (128, 64, 64), (1, 1, 1)],
+)
+def test_even_batches_by_hand(images: int, batch: int, expected: int):
+    assert even_batch(images, batch) == expected
 
 
 def test_even_batches_leave_the_rest_for_another_epoch():

@@ -294,3 +294,11 @@ def test_an_empty_class_folder_is_named_as_it_is_written(tmp_path: Path):
     jamo = unicodedata.normalize("NFD", "고양이")
     (folder(tmp_path, dog=1) / jamo).mkdir()
     assert f"the class folder {tmp_path / jamo} holds no images" in refused(tmp_path)
+
+
+def test_of_several_pairs_a_file_finds_its_own(tmp_path: Path):
+    arrays(tmp_path, ("images.npy", "labels.npy"), [0, 1, 0])
+    arrays(tmp_path, ("X.npy", "Y.npy"), [2, 3])
+    assert "holds two arrays of images; name one that is meant" in refused(tmp_path)
+    for name, labels in {"images.npy": ("0", "1"), "labels.npy": ("0", "1"), "X.npy": ("2", "3")}.items():
+        assert find(str(tmp_path / name)).train.names == labels

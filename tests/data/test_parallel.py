@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.flaws import Flaw
+from heedful.data.lines import CONVERT
 from heedful.data.parallel import USUAL_SIDES, PairExample, Sides, aligned, sides, sources, table
 from heedful.errors import UserError
 
@@ -385,7 +386,7 @@ def test_standard_input_to_translate(monkeypatch):
     assert plain(found) == [
         *(("one", None), ("", None), ("좋다 é", None)),
         f"a NUL byte; remove it, go on with --errors replace{OR_SKIP}",
-        f"byte 0xff is not UTF-8; convert the text (iconv -f CP949 -t UTF-8), go on with --errors replace{OR_SKIP}",
+        f"byte 0xff is not UTF-8; {CONVERT}, go on with --errors replace{OR_SKIP}",
         ("last", None),
     ]
     assert plain(typed("replace"))[3:] == [("ab", None), ("\ufffd", None), ("last", None)]

@@ -218,7 +218,7 @@ def test_predict_says_who_reads_images(shell: Shell, colours: Path):
 def test_nothing_is_named_to_evaluate_on(shell: Shell, colours: Path, encoder: Path):
     said = shell.fails("evaluate", colours)
     assert said.endswith(f"nothing to evaluate {colours} on; name images as `heedful train-vision` takes")
-    assert "FILE… is missing: name labelled data" in shell.fails("evaluate", encoder)
+    assert "FILE… is missing: name data" in shell.fails("evaluate", encoder)
 
 
 def test_where_nothing_can_be_written_nothing_is_looked_at(shell: Shell, colours: Path):

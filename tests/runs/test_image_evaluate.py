@@ -258,3 +258,11 @@ def test_a_model_of_the_digits_needs_no_name_of_them(tmp_path: Path, monkeypatch
     (model / "heedful.toml").write_text(to_toml(VisionRecipe(data="album")), encoding="utf-8")
     with pytest.raises(UserError, match="such as those that it was trained on: heedful evaluate digits album"):
         run.own_images(model)
+
+
+def test_numbers_that_are_taken_as_classes_are_told_of(tmp_path: Path, predictor: ImagePredictor):
+    pixels = [np.full((12, 12, 3), COLOURS[name], np.uint8) for name in ("red", "green", "blue")]
+    np.savez(tmp_path / "few.npz", x=np.stack(pixels), y=np.array([0, 1, 2]))
+    found = run.evaluate(predictor, str(tmp_path / "few.npz"))
+    assert found.report.scores["accuracy"] == 1.0
+    assert run.lines(found)[0] == f"3 images of {tmp_path / 'few.npz'}; labels 0 to 2 taken as red to blue"

@@ -254,3 +254,12 @@ def test_the_digits_can_be_seen(tmp_path: Path, predictor: ImagePredictor, monke
     Path("digits").mkdir()
     Image.new("RGB", (3, 3)).save("digits/one.png")
     assert find(["digits"]) == [Path("digits/one.png")]
+
+
+@pytest.mark.parametrize("save", [np.save, lambda path, array: np.save(path, np.asfortranarray(array))])
+def test_one_colour_image_in_an_array_is_one_image(tmp_path: Path, predictor: ImagePredictor, save):
+    save(tmp_path / "one.npy", np.full((13, 17, 3), COLOURS["green"], np.uint8))
+    said: list[str] = []
+    see.see(predictor, find([str(tmp_path / "one.npy")]), Wanted(), said.append)
+    assert len(said) == 1
+    assert said[0].startswith(f"{tmp_path / 'one.npy'}[0]: green ")

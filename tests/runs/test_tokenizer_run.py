@@ -151,7 +151,7 @@ def test_every_document_is_never_held_out(file, tmp_path):
     advice = "whole documents are held out, and this text is only one document: separate documents by blank lines"
     assert said[1] == f"no document is held out to test on; {advice}"
     said = shards.make([str(one)], TextPart(held_out=0.999), tmp_path / "tokenizer", tmp_path / "shards")
-    assert said.startswith("text: 1 documents, ")
+    assert said.startswith("text: 1 document, ")
     assert "held out: 0 documents, 0 tokens" in said
 
 
@@ -181,16 +181,16 @@ def test_an_impossible_share_is_refused(share):
 
 def test_standard_input_is_read_once_and_kept(tmp_path, monkeypatch):
     typed(monkeypatch, b"the mill\n")
-    [kept] = corpus.find_files(["-"], tmp_path)
+    [kept] = corpus.find_files(["-"], tmp_path, TextPart())
     assert kept.read_bytes() == b"the mill\n"
     assert kept.parent == tmp_path
     typed(monkeypatch, b"")
-    assert corpus.find_files(["-"], tmp_path) == [kept]
+    assert corpus.find_files(["-"], tmp_path, TextPart()) == [kept]
 
 
 def test_standard_input_stands_alone(tmp_path, file):
     with pytest.raises(UserError, match=r"standard input \(-\) can't be mixed"):
-        corpus.find_files(["-", str(file)], tmp_path)
+        corpus.find_files(["-", str(file)], tmp_path, TextPart())
 
 
 def test_empty_standard_input_is_refused(tmp_path, monkeypatch):
@@ -289,4 +289,4 @@ def test_a_folder_that_holds_anything_is_not_taken(file, tmp_path):
 def test_closed_standard_input_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UserError, match="standard input is closed"):
-        corpus.find_files(["-"], tmp_path)
+        corpus.find_files(["-"], tmp_path, TextPart())

@@ -133,6 +133,8 @@ def evaluate(
 
         _tell(run, run.evaluate(loaded, file, TextPart(text=text, errors=errors), length), json, None)
         return
+    if loaded.head is None and engine != "torch":
+        raise UserError(f"a model without a head of its own is evaluated with torch; leave --engine {engine} out")
     trained = trained_with(model)
     part = DataPart(
         text=text,
@@ -174,7 +176,7 @@ def _with_head(
         raise UserError("this task has no confusion matrix to draw; leave --picture out")
     result = run.evaluate(predictor, dataset.files(names), part, worst=worst, trained=trained)
     _tell(run, result, json, rows)
-    _draw(result.report.confusion, result.head.labels, picture)
+    _draw(result.report.confusion, result.head.labels, picture, json)
 
 
 def _of_images(
@@ -193,7 +195,7 @@ def _of_images(
         raise UserError(f"{len(names)} names, but images are evaluated one folder or file at a time; give one")
     result = run.evaluate(predictor, names[0], folder=folder, worst=worst, skip_bad=skip_bad, every=rows is not None)
     _tell(run, result, json, rows)
-    _draw(result.report.confusion, predictor.labels, picture)
+    _draw(result.report.confusion, predictor.labels, picture, json)
 
 
 def _tell(run: Any, result: Any, json: bool, rows: Path | None) -> None:
@@ -205,9 +207,11 @@ def _tell(run: Any, result: Any, json: bool, rows: Path | None) -> None:
             say(line)
     if rows is not None:
         run.write_predictions(result, rows)
+        if not json:
+            say(f"wrote {rows}")
 
 
-def _draw(confusion: Any, labels: Any, picture: Path | None) -> None:
+def _draw(confusion: Any, labels: Any, picture: Path | None, json: bool) -> None:
     """Draw what is taken for what, if that is asked for and the task has such a thing."""
     if picture is None or confusion is None:
         return
@@ -215,6 +219,8 @@ def _draw(confusion: Any, labels: Any, picture: Path | None) -> None:
 
     if lacks := pictures.confusion(confusion, labels, picture):
         warn(lacks)
+    if not json:
+        say(f"drew {picture}")
 
 
 def _refuse(given: dict[str, Any], why: str) -> None:

@@ -14,6 +14,15 @@ from heedful.data.images import Images
 from heedful.data.sampler import START, Position, in_turns
 from heedful.errors import UserError
 
+MOST_LEFT_OUT = 0.02
+"""Share of the images that an epoch may leave out, for the sake of batches that are all alike."""
+
+
+def even_batch(images: int, batch: int) -> int:
+    """A size of batches, about the one asked for, of which whole ones make an epoch: of this many, or a few fewer."""
+    count = -(-images // batch)
+    return batch if images % batch <= MOST_LEFT_OUT * images else images // count
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSampler:

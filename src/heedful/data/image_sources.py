@@ -173,7 +173,11 @@ def _of_file(file: Path) -> Found:
     beside = {entry.name: _reader(entry) for entry in sorted(file.parent.iterdir()) if _reader(entry)}
     content, *part = _words(file.name)
     partners = {name: read for name, read in beside.items() if _words(name)[0] != content}
-    chosen = {name: read for name, read in partners.items() if [*_words(name)[1:]] == part} | {file.name: read}
+    chosen = {name: read for name, read in partners.items() if [*_words(name)[1:]] == part}
+    if content is not None:  # what is named as this one is, where others are there too
+        alike = {name: read for name, read in chosen.items() if name.lower() == _partner(file).lower()}
+        chosen = alike or chosen
+    chosen |= {file.name: read}
     pairs = _pairs(chosen, str(file.parent))
     if not pairs:
         read()  # said first, if it is no array at all
@@ -190,12 +194,17 @@ def _alone(file: Path) -> str:
             f"{file} is named neither as images nor as labels; name the two alike, "
             "as images.npy and labels.npy, or x_train.npy and y_train.npy"
         )
-    mine, theirs = (_IMAGES, _LABELS) if content == "x" else (_LABELS, _IMAGES)
+    lacking = "labels" if content == "x" else "images"
+    return f"{file} has no {lacking} beside it; put them into {file.with_name(_partner(file))}"
+
+
+def _partner(file: Path) -> str:
+    """What the labels of images are to be called, or the images of labels."""
+    mine, theirs = (_IMAGES, _LABELS) if _words(file.name)[0] == "x" else (_LABELS, _IMAGES)
     words = re.split(r"([-_. ]+)", file.name)
     place = next(place for place, word in enumerate(words) if word.lower() in mine)
     words[place] = {"x": "y", "y": "x"}.get(words[place].lower(), theirs[0])
-    lacking = "labels" if content == "x" else "images"
-    return f"{file} has no {lacking} beside it; put them into {file.with_name(''.join(words))}"
+    return "".join(words)
 
 
 def arrays_of(file: Path) -> list[StoredArray]:

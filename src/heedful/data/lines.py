@@ -28,7 +28,7 @@ Errors = Literal["strict", "replace"]
 
 FEW_LOST, MOST_LOST = 10, 0.1
 """Characters, or their share of a text, that may be replaced."""
-CONVERT = "convert the text (iconv -f CP949 -t UTF-8)"
+CONVERT = "convert the text (iconv -f CP949 -t UTF-8, or from what else it is in)"
 
 KEPT = ".stdin.txt"
 """The name of a file that standard input was kept in, since it is read more than once."""

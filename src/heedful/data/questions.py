@@ -108,7 +108,7 @@ def _load(file: Path, errors: Errors) -> object:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{file}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; "
-            "convert the file (iconv -f CP949 -t UTF-8) or go on with --errors replace"
+            "convert the file (iconv -f CP949 -t UTF-8, or from what else it is in) or go on with --errors replace"
         ) from error
     except ValueError as error:
         raise UserError(f"{file}: {error}") from error

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from heedful.errors import UserError
-from heedful.runs.training import numbers, progress_of, restore, snapshot, tell_of_ranks
+from heedful.runs.training import NO_CHECKPOINT, numbers, progress_of, restore, snapshot, tell_of_ranks
 from heedful.train import checkpoint, sharding
 from heedful.train.distributed import World
 from heedful.train.log import Log
@@ -52,6 +52,7 @@ class Checkpoints:
             state = None if found is None else found.state
             progress = Progress() if found is None else restore(found, model, optimizer)
         if state is None:
+            log.note(NO_CHECKPOINT)
             return progress
         if state["shards"] != self.shards:
             changed = "the text has changed since the run began, so it can't be resumed; start again in another --out"

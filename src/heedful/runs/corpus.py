@@ -10,9 +10,11 @@ from heedful.data import tokenizer as wordpiece
 from heedful.data.heldout import held_out
 from heedful.data.lines import KEPT, packing
 from heedful.data.shards import Shards
+from heedful.data.tables import is_table
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.runs.options import TextPart, VocabularyPart
+from heedful.train.log import counted
 
 VOCAB_SIZE = 16000
 TOKENIZER_BYTES = 100 << 20
@@ -33,12 +35,20 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heedful"
 
 
-def find_files(corpus: Sequence[str], stdin_folder: Path) -> list[Path]:
-    """The files of a corpus; standard input is kept in the folder, and found there when asked again."""
+def find_files(corpus: Sequence[str], stdin_folder: Path, text: TextPart) -> list[Path]:
+    """The files of a corpus; standard input is kept in the folder, and found there when asked again.
+
+    A column is refused where there is no table that it could be in.
+    """
     if sys.stdin is None and "-" in corpus:
         raise UserError("standard input is closed; pipe text into it, or name a file instead of -")
     if "-" not in corpus:
-        return sources.expand(corpus)
+        files = sources.expand(corpus)
+        if text.text is not None and not any(is_table(file) for file in files):
+            raise UserError(f"--text {text.text} names a column, but there is no table; leave it out")
+        return files
+    if text.text is not None:
+        raise UserError(f"standard input is read as plain text, which has no column {text.text}; name a file")
     if len(corpus) > 1:
         raise UserError("standard input (-) can't be mixed with files; give one or the other")
     kept = stdin_folder / KEPT
@@ -138,7 +148,7 @@ def prepare(
         if given is not None:
             shards.check_tokenizer(given, found.tokenizer.fingerprint, found.folder)
         return found
-    files = find_files(corpus, stdin_folder)
+    files = find_files(corpus, stdin_folder, text)
     made = given or tokenizer(files)
     share = held_out_share(text, files)
     found = shards.prepare(files, text_options(text), made, share=share, cache=cache)
@@ -154,6 +164,7 @@ def describe(found: Shards) -> str:
         f"; {unknown:.1%} of the tokens are unknown: does the tokenizer suit the text?" if unknown > 0.01 else ""
     )
     return (
-        f"text: {len(found.train.documents) - 1:,} documents, {len(found.train.tokens):,} tokens; "
-        f"held out: {len(found.heldout.documents) - 1:,} documents, {len(found.heldout.tokens):,} tokens{strange}"
+        f"text: {counted(len(found.train.documents) - 1, 'document')}, {counted(len(found.train.tokens), 'token')}; "
+        f"held out: {counted(len(found.heldout.documents) - 1, 'document')}, "
+        f"{counted(len(found.heldout.tokens), 'token')}{strange}"
     )

@@ -58,6 +58,9 @@ def evaluate(
     unseen, remark = (None, "") if folder is None else _unseen(predictor, folder, name, given)
     part = given.train if unseen is not None else given.heldout or given.train
     truth = label_indices(part, labels)
+    if not set(part.names) <= set(labels):
+        remark += f"; labels {part.names[0]} to {part.names[-1]} taken as {labels[int(part.names[0])]} to "
+        remark += labels[int(part.names[-1])]
     truth = truth if unseen is None else truth[unseen]
     examples, found, mistakes, skipped = list[Judged](), list[Classified](), list[Mistake](), list[Flaw]()
     for label, (where, one) in zip(truth.tolist(), _seen(predictor, part, unseen), strict=True):

@@ -77,7 +77,7 @@ def find(places: dict[str, int], word: str) -> int:
     hint = (
         f"did you mean {' or '.join(near)}?"
         if near
-        else "it is too rare in their text; more text, or a smaller --min-count of train-vectors, may bring it in"
+        else "it is not in their text, or too rare; more text, or train-vectors with a smaller --min-count, may help"
     )
     raise UserError(f"{word!r} is not among the {len(places):,} words; {hint}")
 

@@ -1,12 +1,13 @@
 """How well a pretrained model fills blanks, and tells what follows a text from what does not.
 
-All of the text is asked about once, as `heedful pretrain` asks about some of what it holds out: 15% of the tokens are
-masked, and the same ones every time.
+Every token of the text is read once in single sequences, 15% of them masked, the same ones every time and for every
+model with the same tokenizer: so models can be compared, whether they were trained on pairs or not. Next sentences
+are asked about in pairs, as `heedful pretrain` makes them.
 """
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 import torch
 
 from heedful.data import shards
-from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Split
 from heedful.errors import UserError
@@ -26,11 +26,11 @@ from heedful.runs import corpus
 from heedful.runs.options import TextPart
 from heedful.runs.pretrain import EVALUATION_SEED
 from heedful.tasks.pretraining import pretraining_terms
-from heedful.train.distributed import World
+from heedful.tasks.term import Term
 from heedful.train.log import counted
-from heedful.train.loop import evaluate as averages
 
 LENGTH = 128
+NO_PAIRS = "that takes two documents or more, some of several sentences; blank lines separate documents"
 MASKED = 0.15
 BATCH_TOKENS = 8192
 
@@ -39,6 +39,8 @@ BATCH_TOKENS = 8192
 class PretrainedEvaluation:
     """What there is to say of a pretrained model on a text."""
 
+    held_out: bool
+    """Whether the text is what prepared shards hold out."""
     documents: int
     tokens: int
     length: int
@@ -48,8 +50,9 @@ class PretrainedEvaluation:
     loss: float
     """Of a masked word, in nats."""
     words_right: float
+    pairs: int | None
+    """None where the model has no head for next sentences; 0 where the text has none."""
     next_sentence_right: float | None
-    """Share of the sequences; None where the model has no head for it, or the text no pairs."""
 
     @property
     def perplexity(self) -> float:
@@ -65,11 +68,28 @@ def evaluate(predictor: Predictor, names: Sequence[str], text: TextPart, length:
     if length is not None and not 8 <= length <= most:
         raise UserError(f"--length {length} is not from 8 to {most}, which is as far as {predictor.origin} reads")
     with tempfile.TemporaryDirectory() as scratch:
-        split = _split(predictor, names, text, Path(scratch))
-        return _asked(model, predictor, split, min(LENGTH, most) if length is None else length)
+        split, held_out = _split(predictor, names, text, Path(scratch))
+        asked = partial(_asked, model, predictor, split, min(LENGTH, most) if length is None else length)
+        words, sequences = asked(pairs=False)
+        follows, pairs = None, None
+        if model.nsp is not None:
+            follows, pairs = asked(pairs=True) if split.has_pairs() else (None, 0)
+        return PretrainedEvaluation(
+            held_out=held_out,
+            documents=len(split.documents) - 1,
+            tokens=len(split.tokens),
+            length=min(LENGTH, most) if length is None else length,
+            sequences=sequences,
+            masked=words["mlm"].count,
+            loss=float(words["mlm"].loss) / words["mlm"].count,
+            words_right=float(words["mlm"].correct) / words["mlm"].count,
+            pairs=pairs,
+            next_sentence_right=None if follows is None else float(follows["nsp"].correct) / follows["nsp"].count,
+        )
 
 
-def _split(predictor: Predictor, names: Sequence[str], text: TextPart, scratch: Path) -> Split:
+def _split(predictor: Predictor, names: Sequence[str], text: TextPart, scratch: Path) -> tuple[Split, bool]:
+    """The text to ask about, and whether it is what shards hold out."""
     if any(shards.is_shards(Path(name)) for name in names):
         found = corpus.prepare(
             names,
@@ -82,14 +102,17 @@ def _split(predictor: Predictor, names: Sequence[str], text: TextPart, scratch: 
         )
         if not len(found.heldout.tokens):
             raise UserError(f"{names[0]} holds nothing out to evaluate on; name text that the model has not seen")
-        return found.heldout
-    files = corpus.find_files(names, scratch)
+        return found.heldout, True
+    files = corpus.find_files(names, scratch, text)
     options = corpus.text_options(text)
-    return shards.prepare(files, options, predictor.tokenizer, share=0.0, folder=scratch / "shards").train
+    return shards.prepare(files, options, predictor.tokenizer, share=0.0, folder=scratch / "shards").train, False
 
 
-def _asked(model: BertForPretraining, predictor: Predictor, split: Split, length: int) -> PretrainedEvaluation:
-    pairs = model.nsp is not None and split.has_pairs()
+@torch.inference_mode()
+def _asked(
+    model: BertForPretraining, predictor: Predictor, split: Split, length: int, *, pairs: bool
+) -> tuple[dict[str, Term], int]:
+    """The sums over all sequences of the text, or over all its pairs, and how many these are."""
     sampler = Sampler(
         split=split,
         tokenizer=predictor.tokenizer,
@@ -100,45 +123,35 @@ def _asked(model: BertForPretraining, predictor: Predictor, split: Split, length
         whole_words=False,
         seed=EVALUATION_SEED,
     )
-    masked = sequences = 0
-
-    def batches() -> Iterator[PretrainingBatch]:
-        nonlocal masked, sequences
-        for batch in sampler.once():
-            masked += len(batch.labels)
-            sequences += len(batch.offsets) - 1
-            yield batch
-
     weight = next(model.parameters())
-    terms = partial(pretraining_terms, model, device=weight.device)
-    with torch.inference_mode():
-        found = averages(model, batches(), terms, ("mlm", "nsp") if pairs else ("mlm",), World())
+    model.eval()
+    sums: dict[str, Term] = {}
+    sequences = 0
+    for batch in sampler.once():
+        sequences += len(batch.offsets) - 1
+        for name, term in pretraining_terms(model, batch, weight.device).items():
+            loss, correct, count = sums.get(name, (0.0, 0, 0))
+            sums[name] = Term(loss + term.loss.double(), correct + term.correct, count + term.count)
     if weight.dtype is torch.float16:
-        check_range(math.isfinite(found["loss"]))
-    return PretrainedEvaluation(
-        documents=len(split.documents) - 1,
-        tokens=len(split.tokens),
-        length=length,
-        sequences=sequences,
-        masked=masked,
-        loss=found["mlm_loss"],
-        words_right=found["mlm_accuracy"],
-        next_sentence_right=found.get("nsp_accuracy"),
-    )
+        check_range(all(math.isfinite(float(term.loss)) for term in sums.values()))
+    return sums, sequences
 
 
 def lines(result: PretrainedEvaluation) -> list[str]:
     """The evaluation for people."""
-    kind = "sequence" if result.next_sentence_right is None else "pair"
     said = [
-        f"{counted(result.documents, 'document')}, {counted(result.tokens, 'token')}, "
-        f"in {counted(result.sequences, kind)} of up to {result.length} tokens",
+        f"{'held out: ' if result.held_out else ''}{counted(result.documents, 'document')}, "
+        f"{counted(result.tokens, 'token')}, in {counted(result.sequences, 'sequence')} of up to {result.length}",
         "",
         f"masked words right   {result.words_right:.2%}  of {result.masked:,}",
+        f"loss of words        {result.loss:.4f}",
+        f"perplexity           {result.perplexity:.2f}",
     ]
     if result.next_sentence_right is not None:
-        said.append(f"next sentence right  {result.next_sentence_right:.2%}  of {result.sequences:,}")
-    return [*said, f"loss of words        {result.loss:.4f}", f"perplexity           {result.perplexity:.2f}"]
+        said.append(f"next sentence right  {result.next_sentence_right:.2%}  of {counted(result.pairs or 0, 'pair')}")
+    elif result.pairs == 0:
+        said += ["", f"no next sentences to ask about: {NO_PAIRS}"]
+    return said
 
 
 def as_json(result: PretrainedEvaluation) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import glob
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +159,13 @@ def _examples(found: Sequence[Path | Rows]) -> Iterator[ImageExample]:
 def _rows(name: str) -> list[Rows]:
     """The arrays that a name stands for, if it does."""
     stored = digits_part().images if is_digits(name) else None
-    return [Rows(one) for one in ([stored] if isinstance(stored, StoredArray) else arrays_of(Path(name)))]
+    return [Rows(_many(one)) for one in ([stored] if isinstance(stored, StoredArray) else arrays_of(Path(name)))]
+
+
+def _many(stored: StoredArray) -> StoredArray:
+    """An array of images: one that is a single image in colour, (height, width, 3), as an array of one."""
+    alone = len(stored.shape) == 3 and stored.shape[2] == 3
+    return replace(stored, shape=(1, *stored.shape)) if alone else stored
 
 
 def _one(found: list[Rows], number: int) -> Rows:

@@ -18,7 +18,7 @@ def make(inputs: Sequence[str], text: TextPart, tokenizer: Path, out: Path) -> s
         raise UserError(f"{out} exists already; choose another --out")
     made = wordpiece.load(tokenizer)
     with tempfile.TemporaryDirectory() as scratch:
-        files = corpus.find_files(inputs, Path(scratch))
+        files = corpus.find_files(inputs, Path(scratch), text)
         share = corpus.held_out_share(text, files)
         shards.prepare(files, corpus.text_options(text), made, share=share, folder=out)
     found = shards.load(out)

@@ -17,7 +17,7 @@ def make(inputs: Sequence[str], text: TextPart, vocabulary: VocabularyPart, out:
     """Train and save; what there is to say of the result."""
     require_free(out)
     with tempfile.TemporaryDirectory() as scratch:
-        files = corpus.find_files(inputs, Path(scratch))
+        files = corpus.find_files(inputs, Path(scratch), text)
         made = corpus.train_tokenizer(files, text, vocabulary)
         unknown, tokens, characters = coverage(made, files, text)
         advice = "" if tokens else corpus.hold_out_more(_documents(files, text), corpus.asked_share(text, files))

@@ -236,10 +236,15 @@ def progress_of(step: int, state: dict[str, Any]) -> Progress:
     )
 
 
+NO_CHECKPOINT = "there is no checkpoint yet: the run starts from its beginning"
+
+
 def last_checkpoint(folder: Path, digest: str, log: Log, ranks: World) -> Checkpoint | None:
     """The newest checkpoint, which must be of the same data; None if there was never one."""
     found = checkpoint.load_last(folder, log.warn)
-    if found is not None and found.state["data"] != digest:
+    if found is None:
+        log.note(NO_CHECKPOINT)
+    elif found.state["data"] != digest:
         changed = "the data has changed since the run began, so it can't be resumed; start again in another --out"
         raise ranks.ending(UserError(changed))
     return found

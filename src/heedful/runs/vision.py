@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.batch import ImageBatch
-from heedful.data.image_sampler import ImageSampler
+from heedful.data.image_sampler import ImageSampler, even_batch
 from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats.vit import save_vit
@@ -134,7 +134,8 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     recipe, out, model, material, compute = options.settings, options.out, judge.model, judge.material, judge.compute
     folder, learning = out / "checkpoints", recipe.learning
     assert learning.batch is not None
-    data = ImageSampler(images=material.train, batch=learning.batch, seed=recipe.run.seed, even=True)
+    batch = even_batch(len(material.train), learning.batch)
+    data = ImageSampler(images=material.train, batch=batch, seed=recipe.run.seed, even=True)
     plan = make_plan(recipe, data.batches, ranks.ranks)
     make = OPTIMIZERS[learning.name]
     optimizer = make(model, lr=plan.lr, betas=(0.9, learning.beta2), eps=EPS, decay=learning.weight_decay)
@@ -142,11 +143,11 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
 
     # Gradients of a recording lie where it put them; those that are summed over ranks lie elsewhere.
     alone = compute.device.type == "cuda" and ranks.ranks == 1
-    recorded = alone and fits(model.config, learning.batch)
+    recorded = alone and fits(model.config, batch)
     compiled = recorded and recipe.run.compile and compute.compiles
     scores: Callable[[Tensor], Tensor] = model
     if alone:
-        scores = ImageReplay(model, learning.batch, compute.dtype, compiled=compiled)
+        scores = ImageReplay(model, batch, compute.dtype, compiled=compiled)
 
     def terms(batch: ImageBatch) -> dict[str, Term]:
         with compute.autocast():
@@ -188,9 +189,8 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
         recorded=recorded,
     )
     introduce(log, model, _shape(model.config), compute, ranks, progress)
-    size = min(learning.batch, len(material.train))
     log.note(
-        f"training: {counted(data.batches, 'batch', 'batches')} of {counted(size, 'image')} an epoch, "
+        f"training: {counted(data.batches, 'batch', 'batches')} of {counted(batch, 'image')} an epoch, "
         f"{_length(recipe)}, learning rate {plan.lr:g}; the best {METRIC} on the held-out images is kept"
     )
     if recipe.run.compile and compute.dtype is torch.bfloat16 and not compiled:

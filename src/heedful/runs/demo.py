@@ -114,7 +114,8 @@ def most_frequent(recipe: Recipe, prepared: Shards) -> float:
     special = prepared.tokenizer.special
     counts = np.bincount(prepared.train.tokens, minlength=len(special))
     guess = int(np.where(special, 0, counts).argmax())
-    sampler = evaluation_sampler(recipe, prepared.heldout, prepared.tokenizer)
+    asked = recipe.objective
+    sampler = evaluation_sampler(prepared.heldout, prepared.tokenizer, length=asked.length, nsp=asked.nsp)
     labels = np.concatenate([batch.labels for batch in sampler.once(EVALUATION_TOKENS)])
     return float((labels == guess).mean())
 

@@ -198,14 +198,14 @@ def sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sampler:
     )
 
 
-def evaluation_sampler(recipe: Recipe, split: Split, tokenizer: Tokenizer) -> Sampler:
+def evaluation_sampler(split: Split, tokenizer: Tokenizer, *, length: int, nsp: bool) -> Sampler:
     """The held-out batches, alike for every run at a length."""
     return Sampler(
         split=split,
         tokenizer=tokenizer,
-        length=recipe.objective.length,
-        batch_tokens=max(8192, recipe.objective.length),
-        nsp=recipe.objective.nsp,
+        length=length,
+        batch_tokens=max(8192, length),
+        nsp=nsp,
         mask_rate=0.15,
         whole_words=False,
         seed=EVALUATION_SEED,
@@ -317,7 +317,8 @@ def _train(
     log = Log(out, leads=ranks.leads)
     kept = Checkpoints(folder=folder, keep=recipe.run.keep, sharded=recipe.run.shard, shards=shards.key, ranks=ranks)
     progress = kept.restore(model, optimizer, log) if options.resume else Progress()
-    testing = evaluation_sampler(recipe, shards.heldout, shards.tokenizer)
+    objective = recipe.objective
+    testing = evaluation_sampler(shards.heldout, shards.tokenizer, length=objective.length, nsp=objective.nsp)
     can_test = shards.heldout.has_pairs() if recipe.objective.nsp else len(shards.heldout.tokens) > 0
     last: Metrics = {}
     spent = [0.0]  # seconds of evaluations, for everybody alike

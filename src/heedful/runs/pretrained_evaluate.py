@@ -7,15 +7,16 @@ are asked about in pairs, as `heedful pretrain` makes them.
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from heedful.data import shards
+from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Split
 from heedful.errors import UserError
@@ -24,15 +25,15 @@ from heedful.predict.engine import check_range
 from heedful.predict.predictor import Predictor
 from heedful.runs import corpus
 from heedful.runs.options import TextPart
-from heedful.runs.pretrain import EVALUATION_SEED
+from heedful.runs.pretrain import evaluation_sampler
 from heedful.tasks.pretraining import pretraining_terms
-from heedful.tasks.term import Term
+from heedful.train.distributed import World
 from heedful.train.log import counted
+from heedful.train.loop import Metrics
+from heedful.train.loop import evaluate as averages
 
 LENGTH = 128
 NO_PAIRS = "that takes two documents or more, some of several sentences; blank lines separate documents"
-MASKED = 0.15
-BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,24 +68,24 @@ def evaluate(predictor: Predictor, names: Sequence[str], text: TextPart, length:
     most = model.config.max_length
     if length is not None and not 8 <= length <= most:
         raise UserError(f"--length {length} is not from 8 to {most}, which is as far as {predictor.origin} reads")
+    length = min(LENGTH, most) if length is None else length
     with tempfile.TemporaryDirectory() as scratch:
         split, held_out = _split(predictor, names, text, Path(scratch))
-        asked = partial(_asked, model, predictor, split, min(LENGTH, most) if length is None else length)
-        words, sequences = asked(pairs=False)
-        follows, pairs = None, None
-        if model.nsp is not None:
-            follows, pairs = asked(pairs=True) if split.has_pairs() else (None, 0)
+        words = _asked(model, evaluation_sampler(split, predictor.tokenizer, length=length, nsp=False))
+        follows = None
+        if model.nsp is not None and split.has_pairs():
+            follows = _asked(model, evaluation_sampler(split, predictor.tokenizer, length=length, nsp=True))
         return PretrainedEvaluation(
             held_out=held_out,
             documents=len(split.documents) - 1,
             tokens=len(split.tokens),
-            length=min(LENGTH, most) if length is None else length,
-            sequences=sequences,
-            masked=words["mlm"].count,
-            loss=float(words["mlm"].loss) / words["mlm"].count,
-            words_right=float(words["mlm"].correct) / words["mlm"].count,
-            pairs=pairs,
-            next_sentence_right=None if follows is None else float(follows["nsp"].correct) / follows["nsp"].count,
+            length=length,
+            sequences=words.sequences,
+            masked=words.masked,
+            loss=words.metrics["mlm_loss"],
+            words_right=words.metrics["mlm_accuracy"],
+            pairs=None if model.nsp is None else follows.sequences if follows else 0,
+            next_sentence_right=follows.metrics["nsp_accuracy"] if follows else None,
         )
 
 
@@ -108,33 +109,30 @@ def _split(predictor: Predictor, names: Sequence[str], text: TextPart, scratch: 
     return shards.prepare(files, options, predictor.tokenizer, share=0.0, folder=scratch / "shards").train, False
 
 
-@torch.inference_mode()
-def _asked(
-    model: BertForPretraining, predictor: Predictor, split: Split, length: int, *, pairs: bool
-) -> tuple[dict[str, Term], int]:
-    """The sums over all sequences of the text, or over all its pairs, and how many these are."""
-    sampler = Sampler(
-        split=split,
-        tokenizer=predictor.tokenizer,
-        length=length,
-        batch_tokens=max(BATCH_TOKENS, length),
-        nsp=pairs,
-        mask_rate=MASKED,
-        whole_words=False,
-        seed=EVALUATION_SEED,
-    )
+class _Asked(NamedTuple):
+    """The averages over sequences, how many these are, and how many of their tokens were masked."""
+
+    metrics: Metrics
+    sequences: int
+    masked: int
+
+
+def _asked(model: BertForPretraining, sampler: Sampler) -> _Asked:
+    sequences = masked = 0
+
+    def noted() -> Iterator[PretrainingBatch]:
+        nonlocal sequences, masked
+        for batch in sampler.once():
+            sequences += len(batch.offsets) - 1
+            masked += len(batch.labels)
+            yield batch
+
     weight = next(model.parameters())
-    model.eval()
-    sums: dict[str, Term] = {}
-    sequences = 0
-    for batch in sampler.once():
-        sequences += len(batch.offsets) - 1
-        for name, term in pretraining_terms(model, batch, weight.device).items():
-            loss, correct, count = sums.get(name, (0.0, 0, 0))
-            sums[name] = Term(loss + term.loss.double(), correct + term.correct, count + term.count)
+    names = ("mlm", "nsp") if sampler.nsp else ("mlm",)
+    found = averages(model, noted(), partial(pretraining_terms, model, device=weight.device), names, World())
     if weight.dtype is torch.float16:
-        check_range(all(math.isfinite(float(term.loss)) for term in sums.values()))
-    return sums, sequences
+        check_range(math.isfinite(found["loss"]))
+    return _Asked(found, sequences, masked)
 
 
 def lines(result: PretrainedEvaluation) -> list[str]:

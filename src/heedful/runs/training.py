@@ -26,6 +26,7 @@ from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
 from heedful.train.schedule import seconds
 
+NO_CHECKPOINT = "there is no checkpoint yet: the run starts from its beginning"
 FEW = 20
 """Steps of a budget that are not worth the name."""
 
@@ -234,9 +235,6 @@ def progress_of(step: int, state: dict[str, Any]) -> Progress:
         elapsed=state["elapsed"],
         late=state.get("late", 0.0),
     )
-
-
-NO_CHECKPOINT = "there is no checkpoint yet: the run starts from its beginning"
 
 
 def last_checkpoint(folder: Path, digest: str, log: Log, ranks: World) -> Checkpoint | None:

@@ -27,7 +27,9 @@ VARIANTS = {
     "learned positions": "--positions learned",
     "no gate": "--no-gated",
     "biases": "--bias",
-    "segments": "--segments 2",
+    "no biases": "--no-bias",
+    "no segments": "--segments 0",
+    "a vector that all tokens share": "--segments 1",
     "initialised as published": "--init normal",
     "AdamW": "--optimizer adamw --lr {adamw}",
     "linear decay": "--schedule linear",
@@ -40,7 +42,7 @@ VARIANTS = {
     "half the batch": "--batch-tokens {fewer}",
     "twice the batch": "--batch-tokens {more}",
     "dropout": "--dropout 0.1",
-    "next sentences": "--nsp",
+    "next sentences": "--nsp --segments 2",
 }
 """Flags that change one thing of the recipe; numbers in braces come from --lr and --batch-tokens. AdamW has the rate
 that suits it."""
@@ -69,7 +71,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--together", type=int, default=1)
-    parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
     parser.add_argument("--also", nargs="*", default=[], help="further variants, as flags")
     parser.add_argument("--flags", default="", help="for every run")
     parser.add_argument("--out", type=Path)

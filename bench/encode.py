@@ -17,7 +17,7 @@ import statistics
 import string
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from heedful.data.columns import Columns
 from heedful.predict import load
 from heedful.runs.vectors import embed
 
-BATCHES = (64, 128, 256, 512, 1024)
+BATCHES = (128, 256, 512, 1024, 2048)
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 MEDIAN, SPREAD, LONGEST = 30, 0.6, 128
 """Tokens of made-up texts: median, standard deviation of their logarithm, and the most."""
@@ -101,6 +101,9 @@ def compare(model: Path, texts: list[str], scratch: Path, arguments: argparse.Na
         alike = _cosine(rows[name], rows[next(iter(sides))])
         print(f"| {name} | {len(texts) / seconds:,.0f} | {base / seconds:.2f} | {alike:.4f} |")
     print("\nratio: to the first; cosine: the least of its vectors and the first's, over a thousand texts")
+    alone = functools.partial(plain_tokens, model, batch=max(arguments.batches))
+    seconds = min(_timed(alone, texts)[0] for _ in range(2))
+    print(f"the peers' tokenizer by itself: {len(texts) / seconds:,.0f} texts/s")
 
 
 def best_peer(
@@ -123,16 +126,11 @@ def best_peer(
 @torch.inference_mode()
 def plain_embed(folder: Path, texts: list[str], *, device: str, dtype: str, batch: int, compiled: bool) -> np.ndarray:
     """The mean of each text's states with `transformers` alone: (texts, D)."""
-    tokenizer, model = _plain(folder, device, dtype, compiled)
-    order = sorted(range(len(texts)), key=lambda number: -len(texts[number]))
+    model = _plain(folder, device, dtype, compiled)
+    order = _by_length(texts)
     found = []
-    for first in range(0, len(texts), batch):
-        given = tokenizer(
-            [texts[number] for number in order[first : first + batch]],
-            padding=True,
-            truncation=True,
-            return_tensors="pt",
-        ).to(device, non_blocking=True)
+    for tokens in _tokens(folder, texts, order, batch):
+        given = tokens.to(device, non_blocking=True)
         hidden = model(**given).last_hidden_state
         real = given["attention_mask"][..., None].to(hidden.dtype)
         found.append(((hidden * real).sum(1) / real.sum(1)).float())
@@ -142,14 +140,35 @@ def plain_embed(folder: Path, texts: list[str], *, device: str, dtype: str, batc
     return sorted_back
 
 
+def plain_tokens(folder: Path, texts: list[str], *, batch: int) -> np.ndarray:
+    """The tokens of each text's batch, padded: what the peer does before its model."""
+    return np.array([tokens["input_ids"].shape for tokens in _tokens(folder, texts, _by_length(texts), batch)])
+
+
+def _by_length(texts: list[str]) -> list[int]:
+    """Longest first."""
+    return sorted(range(len(texts)), key=lambda number: -len(texts[number]))
+
+
+def _tokens(folder: Path, texts: list[str], order: list[int], batch: int) -> Iterator[Any]:
+    tokenizer = _plain_tokenizer(folder)
+    for first in range(0, len(texts), batch):
+        some = [texts[number] for number in order[first : first + batch]]
+        yield tokenizer(some, padding=True, truncation=True, return_tensors="pt")
+
+
 @functools.cache
-def _plain(folder: Path, device: str, dtype: str, compiled: bool) -> tuple[Any, Any]:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True)
+def _plain_tokenizer(folder: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(folder, use_fast=True)
+
+
+@functools.cache
+def _plain(folder: Path, device: str, dtype: str, compiled: bool) -> Any:
     model = transformers.AutoModel.from_pretrained(
         folder, dtype=DTYPES[dtype], attn_implementation="sdpa", add_pooling_layer=False
     )
     model = model.eval().to(device)
-    return tokenizer, torch.compile(model, dynamic=True) if compiled else model
+    return torch.compile(model, dynamic=True) if compiled else model
 
 
 def _file(predictor: Any, scratch: Path, texts: list[str]) -> np.ndarray:

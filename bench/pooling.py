@@ -71,7 +71,7 @@ def similarities(model: Path) -> None:
     print("| | | words alone, mean | states, mean | [CLS] |\n|---|---|---:|---:|---:|")
     for one, two in PAIRS:
         ids = [
-            torch.from_numpy(text_inputs(predictor.tokenizer, [text], None, 512)[0].input.ids) for text in (one, two)
+            torch.from_numpy(text_inputs(predictor.tokenizer, [text], None, 512).inputs.ids) for text in (one, two)
         ]
         alone = [words[sequence.long()].mean(0) for sequence in ids]
         cosines = [float(torch.cosine_similarity(*alone, dim=0))]

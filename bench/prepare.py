@@ -20,6 +20,7 @@ from heedful.data import sources
 from heedful.data import tokenizer as wordpiece
 from heedful.data.tokenizer import Tokenizer
 from heedful.runs import corpus
+from heedful.runs.cache import default_cache
 from heedful.runs.demo import builtin_corpus
 from heedful.runs.options import TextPart, VocabularyPart
 
@@ -44,7 +45,7 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
-    files = [Path(file) for file in arguments.data] or [builtin_corpus(corpus.default_cache(), print)]
+    files = [Path(file) for file in arguments.data] or [builtin_corpus(default_cache(), print)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         small = repeated(files, folder / "small.txt", arguments.small)

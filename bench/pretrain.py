@@ -29,6 +29,7 @@ from heedful.data.shards import Shards
 from heedful.models.bert import SIZES
 from heedful.nn.layout import Packed
 from heedful.runs import corpus
+from heedful.runs.cache import default_cache
 from heedful.runs.demo import builtin_corpus
 from heedful.runs.options import ModelPart, OptimizerPart, PretrainRun, Recipe, VocabularyPart, resolved
 from heedful.runs.pretrain import build, make_plan, sampler
@@ -64,7 +65,7 @@ def main() -> None:
         return
 
     asked = Recipe(
-        corpus=tuple(arguments.data) or (str(builtin_corpus(corpus.default_cache(), print)),),
+        corpus=tuple(arguments.data) or (str(builtin_corpus(default_cache(), print)),),
         vocabulary=VocabularyPart(vocab_size=arguments.vocab_size),
         model=ModelPart(size=arguments.size, dropout=arguments.dropout, attention_dropout=arguments.dropout),
         optimizer=OptimizerPart(batch_tokens=arguments.batch_tokens),
@@ -77,7 +78,7 @@ def main() -> None:
         tokenizer=lambda files: corpus.train_tokenizer(files, recipe.text, recipe.vocabulary),
         given=None,
         stdin_folder=Path(),
-        cache=corpus.default_cache(),
+        cache=default_cache(),
         say=print,
     )
     sizes = sorted({arguments.batch_tokens // 4, arguments.batch_tokens // 2, arguments.batch_tokens})

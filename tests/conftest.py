@@ -1,10 +1,12 @@
 """What tests of several folders need: a small encoder, and labelled files that it can learn from in seconds."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any, Literal
 
+import hypothesis
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,12 +21,15 @@ from heedful.formats.huggingface import load_model, save_model
 from heedful.formats.translators import save_translator
 from heedful.formats.vit import save_vit
 from heedful.models import rnn, transformer, vit
-from heedful.models.bert import Bert, BertConfig, initialise
+from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.models.heads import BertForTask, Head
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.nn.pixels import Pixels, normalised
+
+hypothesis.settings.register_profile("machines are shared", deadline=None)
+hypothesis.settings.load_profile("machines are shared")
 
 GOOD, BAD = ("fine", "bright", "warm", "kind"), ("dull", "grim", "cold", "harsh")
 NOUNS = ("river", "mill", "baker", "bridge", "ferry", "heron", "lantern", "harbour")
@@ -36,13 +41,31 @@ SMALL_WORDS = ("the", "a", "is", "and", "in", "of", "who", "where", "lives", "wa
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a very small BERT without a head, whose words are those of `labelled_files`."""
-    folder = tmp_path_factory.mktemp("encoder")
     words = [*SMALL_WORDS, *GOOD, *BAD, *NOUNS, *NAMES, *PLACES]
+    return _write_bert(tmp_path_factory.mktemp("encoder"), words, outputs=None, max_length=48)
+
+
+@pytest.fixture(scope="session")
+def write_bert() -> Callable[..., Path]:
+    """Writes the folder of a very small BERT that was never trained."""
+    return _write_bert
+
+
+def _write_bert(
+    folder: Path,
+    words: Sequence[str],
+    *,
+    outputs: Literal["words", "both"] | None = "words",
+    deviation: float = 0.3,
+    **shape: Any,
+) -> Path:
+    folder.mkdir(exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n", encoding="utf-8")
     tokenizer = wordpiece.load(folder)
-    config = BertConfig(vocab_size=tokenizer.vocab_size, layers=2, dim=24, heads=2, ffn_dim=37, max_length=48)
-    model = Bert(config)
-    initialise(model, 0.3, torch.Generator().manual_seed(0))
+    sizes = {"layers": 2, "dim": 24, "heads": 2, "ffn_dim": 37, "max_length": 19, **shape}
+    config = BertConfig(vocab_size=tokenizer.vocab_size, **sizes)  # pyrefly: ignore
+    model = Bert(config) if outputs is None else BertForPretraining(config, nsp=outputs == "both")
+    initialise(model, deviation, torch.Generator().manual_seed(0))
     save_model(model, folder)
     wordpiece.save(tokenizer, folder, config.max_length)
     return folder

@@ -80,6 +80,12 @@ def test_toml_is_written_as_expected():
     assert read(to_toml(bicycle)) == bicycle
 
 
+def test_fields_can_be_left_out_of_toml():
+    toml = to_toml(Bicycle(name="Blitz"), ("bell", "wheel.spokes", "weight.spokes"))
+    assert tomllib.loads(toml).keys() == tomllib.loads(to_toml(Bicycle(name="Blitz"))).keys() - {"bell"}
+    assert tomllib.loads(toml)["wheel"] == {"rubber": "soft"}
+
+
 def test_a_name_that_is_not_utf8_is_a_users_mistake():
     with pytest.raises(UserError, match=r"'caf\\udce9' is not UTF-8.*rename it"):
         to_toml(Bicycle(name="caf\udce9"))
@@ -117,7 +123,7 @@ def test_a_whole_number_may_stand_for_a_number():
         ('name = "B"\nweight = true', "bike.toml: weight is True but must be a number"),
         ('name = "B"\nbell = 1', "bike.toml: bell is 1 but must be true or false"),
         ('name = "B"\nshed = 1', "bike.toml: shed is 1 but must be a path"),
-        ('name = "B"\nowners = "Ada"', "bike.toml: owners is 'Ada' but must be a list"),
+        ('name = "B"\nowners = "Ada"', "bike.toml: owners is 'Ada' but must be a list; write [\"Ada\"]"),
         ('name = "B"\nowners = ["Ada", 3]', "bike.toml: owners is 3 but must be a text"),
         (
             'name = "B"\n[wheel]\nspokes = 3\nrubber = "wet"',

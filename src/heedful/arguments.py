@@ -6,15 +6,40 @@ import functools
 import io
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tyro.conf import OmitArgPrefixes, arg
 
 from heedful.errors import UserError
+from heedful.wording import any_of
 
 optional = functools.partial(arg, help_behavior_hint="")
 """An argument whose help says itself what happens without it."""
+
+LENGTHS = ("--epochs", "--steps", "--budget")
+"""How long a run is told to be."""
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("--epochs", "--num-epochs", "--num-train-epochs", "--steps", "--max-steps", "--budget"), LENGTHS
+    ),
+    **dict.fromkeys(("--time", "--minutes", "--max-time"), LENGTHS[::-1]),
+    **dict.fromkeys(("--fp16", "--bf16", "--fp32", "--dtype", "--mixed-precision"), ("--precision",)),
+    **dict.fromkeys(("--output", "--output-dir", "--output-file", "--save", "--save-dir"), ("--out",)),
+    **dict.fromkeys(("--seq-length", "--max-seq-length", "--sequence-length"), ("--length", "--max-length")),
+    **dict.fromkeys(("--batch-size", "--per-device-train-batch-size"), ("--batch", "--batch-tokens")),
+    **dict.fromkeys(("--gpu", "--cuda", "--cpu", "--no-gpu", "--no-cuda", "--use-cpu"), ("--device",)),
+    **dict.fromkeys(("--warmup-steps", "--warmup-ratio"), ("--warmup",)),
+    **dict.fromkeys(("--model", "--model-name-or-path"), ("--from",)),
+    "--learning-rate": ("--lr",),
+    "--mlm-probability": ("--mask-rate",),
+    "--gradient-accumulation-steps": ("--accumulation",),
+}
+"""What other tools, or other commands, call an option, and what it may be called here."""
+SURE, LIKELY = 0.8, 0.7
+"""How alike a typed name must be to one of these, and to one that there is here, to be taken for it."""
+SHORT = len("--x")
+"""Of what was typed; more may be the beginning of an option."""
 
 
 def flag(name: str) -> str:
@@ -38,8 +63,7 @@ def parse(target: Callable[..., Any], name: str, arguments: list[str], **options
         with contextlib.redirect_stdout(helped), contextlib.suppress(SystemExit):
             asked(args=["--help"])
         known = set(re.findall(r"--[a-z][\w-]*", helped.getvalue()))
-        mistake = _one_line(said.getvalue()) + _misspelt(said.getvalue(), arguments, known)
-        raise UserError(f"{mistake} (heedful {name} --help says more)") from None
+        raise UserError(f"{_one_line(said.getvalue(), arguments, known)} (heedful {name} --help says more)") from None
 
 
 def deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
@@ -52,29 +76,50 @@ def deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
     return bind
 
 
-def _one_line(box: str) -> str:
-    """The text of tyro's box, drawn or in plain dashes: its first part, and the option that was perhaps meant."""
+def _one_line(box: str, arguments: list[str], known: set[str]) -> str:
+    """The text of tyro's box, drawn or in plain dashes: its first part, and what was perhaps meant."""
     lines = [line.strip("│╭╰╮╯ ") for line in box.splitlines()[1:]]
     grouped = itertools.groupby(lines, lambda line: bool(re.fullmatch("[─-]{4,}", line)))
     parts = (" ".join(" ".join(part).split()) for rule, part in grouped if not rule)
     first = next(filter(None, parts), "this can't be understood").rstrip(".")
     if number := re.match(r"Error parsing (\S+):.*(int\(\) with base 10|string to float): ('.*?'|\".*?\")", first):
         kind = "a whole number" if number[2].startswith("int") else "a number"
-        kind += " or auto" if "'auto'" in box else ""
-        return f"{number[1]} is {number[3]} but must be {kind}"
+        words = re.search(r"no type matching [^{]*\{([\w,]+)\}", first)
+        others = [word for word in words[1].split(",") if word != "None"] if words else []
+        return f"{number[1]} is {number[3]} but must be {any_of([kind, *others])}"
     if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):
-        known = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})
-        return f"{choice[2]} is {choice[1]}; choose from {', '.join(known)}"
+        choices = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})
+        return f"{choice[2]} is {choice[1]}; choose from {', '.join(choices)}"
+    meant = _meant(arguments, known)
     if missing := re.match(r"Missing from heedful \S+ (\S+)", first):
-        return f"{missing[1]} is missing"
-    meant = re.search(r"Perhaps you meant:\W+(--[\w-]+)", box)
-    return f"{first}; did you mean {meant[1]}?" if meant else first
+        instead = next((typed for typed, here in meant.items() if missing[1] in here), None)
+        hint = f"; {instead} is not an option, did you mean {missing[1]}?" if instead else ""
+        return f"{missing[1]} is missing{hint}"
+    if not first.startswith("Unrecognized options") or not meant:
+        return first
+    typed, here = next(iter(meant.items()))
+    return f"{first}; {f'for {typed} ' if len(meant) > 1 else ''}did you mean {' or '.join(here)}?"
 
 
-def _misspelt(box: str, arguments: list[str], known: set[str]) -> str:
-    """For a required option that is missing: what was perhaps typed in its place."""
-    for flag in re.findall(r"Missing from [^:]*:\W+(--[\w-]+)", box):
-        typed = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
-        if near := difflib.get_close_matches(flag, [one for one in typed if one not in known], n=1):
-            return f"; {near[0]} is not an option, did you mean {flag}?"
-    return ""
+def _meant(arguments: list[str], known: set[str]) -> dict[str, list[str]]:
+    """What each option that there is not may be called here: as other tools call it, or nearly as it was typed."""
+    typed = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
+    found = {one: _likely(one, known) for one in typed if one not in known}
+    return {one: here for one, here in found.items() if here}
+
+
+def _likely(typed: str, known: set[str]) -> list[str]:
+    """The options that one which there is not may mean, if any."""
+    if typed not in ELSEWHERE:
+        begun = (flag for flag in sorted(known) if len(typed) > SHORT and flag.startswith(typed))
+        near = _near(typed, [*known, *ELSEWHERE], SURE) or next(begun, None) or _near(typed, known, LIKELY)
+        if near is None or near in known:
+            return [near] if near else []
+        typed = near
+    return [flag for flag in ELSEWHERE[typed] if flag in known]
+
+
+def _near(typed: str, names: Iterable[str], cutoff: float) -> str | None:
+    """The name that is most like what was typed; their dashes are no likeness."""
+    bare = {name.lstrip("-"): name for name in names}
+    return next((bare[one] for one in difflib.get_close_matches(typed.lstrip("-"), sorted(bare), 1, cutoff)), None)

@@ -8,11 +8,13 @@ import json
 import tomllib
 import types
 import typing
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from heedful.errors import UserError
+from heedful.wording import any_of
 
 T = TypeVar("T")
 
@@ -23,19 +25,25 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder, not a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid TOML: {error}") from None
 
 
-def to_toml(value: Any) -> str:
-    """A dataclass as TOML; fields that are None are left out, nested dataclasses become tables."""
+def to_toml(value: Any, leave_out: Collection[str] = (), prefix: str = "") -> str:
+    """A dataclass as TOML; fields that are None are left out, nested dataclasses become tables.
+
+    `leave_out` names further fields, like `table.key`.
+    """
     plain, tables = [], []
     for field in fields(value):
         content = getattr(value, field.name)
         if is_dataclass(content):
-            tables.append(f"\n[{field.name}]\n{to_toml(content)}")
-        elif content is not None:
-            plain.append(f"{field.name} = {_literal(content)}\n")
+            inner = to_toml(content, leave_out, f"{prefix}{field.name}.")
+            tables.append(f"\n[{field.name}]\n{inner}")
+        elif content is not None and prefix + field.name not in leave_out:
+            plain.append(f"{field.name} = {literal(content)}\n")
     return "".join(plain + tables)
 
 
@@ -46,8 +54,8 @@ def from_tables(cls: type[T], tables: dict[str, Any], origin: str, base: T | Non
     values = {} if base is None else {name: getattr(base, name) for name in known}
     for key, content in tables.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            near = _typed(cls).get(key) or next(iter(difflib.get_close_matches(key, known, n=1)), None)
+            hint = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
             raise UserError(f"{origin}: unknown key {key!r}; {hint}")
         kind = hints[key]
         if is_dataclass(kind):
@@ -66,6 +74,13 @@ def from_tables(cls: type[T], tables: dict[str, Any], origin: str, base: T | Non
     return cls(**values)
 
 
+def _typed(cls: type) -> dict[str, str]:
+    """The fields that are typed under another name, as `arg(name=…)` says, by that name."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    notes = ((name, note) for name, hint in hints.items() for note in getattr(hint, "__metadata__", ()))
+    return {typed: name for name, note in notes if (typed := getattr(note, "name", None))}
+
+
 def differences(one: Any, other: Any, prefix: str = "") -> list[str]:
     """The names of the fields in which two dataclasses of a kind differ."""
     found = []
@@ -78,13 +93,14 @@ def differences(one: Any, other: Any, prefix: str = "") -> list[str]:
     return found
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
+    """A value as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(map(_literal, value)) + "]"
+        return "[" + ", ".join(map(literal, value)) + "]"
     try:
         str(value).encode()
     except UnicodeEncodeError:
@@ -92,14 +108,15 @@ def _literal(value: Any) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON leaves, TOML forbids
 
 
-def _checked(content: Any, kind: Any, origin: str) -> Any:
-    """The content as the kind of value that the field takes."""
+def _checked(content: Any, kind: Any, origin: str, words: Sequence[str] = ()) -> Any:
+    """The content as the kind of value that the field takes, beside certain words."""
     origin_kind = get_origin(kind)
     if origin_kind in (types.UnionType, typing.Union):
         kinds = [one for one in get_args(kind) if one is not type(None)]
-        if any(get_origin(one) is typing.Literal and content in get_args(one) for one in kinds[1:]):
+        words = [word for one in kinds[1:] if get_origin(one) is typing.Literal for word in get_args(one)]
+        if content in words:
             return content
-        return _checked(content, kinds[0], origin)
+        return _checked(content, kinds[0], origin, words)
     if origin_kind is typing.Literal:
         if content in get_args(kind):
             return content
@@ -107,13 +124,13 @@ def _checked(content: Any, kind: Any, origin: str) -> Any:
     if origin_kind is tuple:
         if isinstance(content, list):
             return tuple(_checked(item, get_args(kind)[0], origin) for item in content)
-        raise UserError(f"{origin} is {content!r} but must be a list")
+        raise UserError(f"{origin} is {content!r} but must be a list; write {literal([content])}")
     if kind is float and isinstance(content, int) and not isinstance(content, bool):
         return float(content)
     if kind is Path and isinstance(content, str):
         return Path(content)
     if type(content) is not kind:
-        raise UserError(f"{origin} is {content!r} but must be {_NOUNS.get(kind, kind.__name__)}")
+        raise UserError(f"{origin} is {content!r} but must be {any_of([_NOUNS.get(kind, kind.__name__), *words])}")
     return content
 
 

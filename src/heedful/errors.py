@@ -8,5 +8,9 @@ class UserError(Exception):
     """
 
 
+class OfOneProcess(UserError):  # noqa: N818 (named by whose it is)
+    """A mistake that one process of several has met, and must tell, be it the first or not."""
+
+
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked)
     """A run was asked to stop, and has saved where it stands; the message says so."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from heedful.data.examples import Examples, _truncated, plan_pairs, plan_singles
+from heedful.data.examples import Examples, _truncated, plan_pairs, plan_singles, true_share
 from heedful.errors import UserError
 
 corpora = st.lists(st.lists(st.integers(1, 23), min_size=1, max_size=11), min_size=2, max_size=13)
@@ -124,6 +124,33 @@ def test_half_are_true_although_some_documents_are_single_sentences():
 def test_where_no_two_sentences_fit_every_pair_is_foreign():
     made = pairs([[50] * 5] * 3, 29)
     assert made.unrelated.all()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "length"),
+    [
+        ([[25] * 4 + [26]] * 53, 29),
+        ([[26, 26, 5] * 7] * 101, 29),
+        ([[5]] * 97 + [[5, 5]] * 3, 29),
+        ([[50, 5]] * 53, 29),
+        ([[7] * 37, [3] * 41], 61),
+    ],
+    ids=["room", "short after long", "lone sentences", "none", "two documents"],
+)
+def test_the_share_of_true_pairs_is_that_of_an_epoch(corpus, length):
+    share = true_share(*offsets(corpus), length)
+    assert share == pytest.approx(1 - pairs(corpus, length, seed=1).unrelated.mean(), abs=0.06)
+
+
+@pytest.mark.parametrize("corpus", [[[5]] * 5003 + [[5] * 60] * 3001, [[5] * 60] * 3001 + [[5]] * 5003])
+def test_the_share_of_true_pairs_is_that_of_all_of_a_large_corpus(corpus):
+    """Wherever in it the documents are that have any."""
+    assert true_share(*offsets(corpus), 29) == pytest.approx(0.5, abs=0.02)
+
+
+def test_documents_of_single_sentences_have_no_true_pairs():
+    assert true_share(*offsets([[5], [5, 5]] + [[5]] * 4001), 29) == 0
+    assert true_share(*offsets([[5, 5]]), 29) == 0
 
 
 def test_one_pair_in_ten_is_short():

@@ -1,7 +1,7 @@
 """Checked against the truncation and the windows of `tokenizers`, against transformers, and by brute force."""
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from heedful.data import tokenizer as wordpiece
 from heedful.data.inputs import (
     Input,
+    Inputs,
     QuestionWindow,
     WordWindow,
     answer_tokens,
@@ -50,35 +51,61 @@ def truncating(tokenizer: Tokenizer, length: int) -> tokenizers.Tokenizer:
 
 def test_a_text_and_a_pair_by_hand(of_words: OfWords):
     tokenizer = of_words(["a", "b", "c", "d"])
-    (one,) = text_inputs(tokenizer, ["a b c"], None, 11)
-    assert one.input.ids.tolist() == [2, 5, 6, 7, 3]
-    assert (one.input.ids.dtype, one.input.second, one.tokens) == (np.int32, 5, 5)
-    (two,) = text_inputs(tokenizer, ["a b c"], ["d"], 11)
-    assert two.input.ids.tolist() == [2, 5, 6, 7, 3, 8, 3]
-    assert (two.input.second, two.tokens) == (5, 7)
+    (one,), (tokens,) = text_inputs(tokenizer, ["a b c"], None, 11)
+    assert one.ids.tolist() == [2, 5, 6, 7, 3]
+    assert (one.ids.dtype, one.second, tokens) == (np.int32, 5, 5)
+    (two,), (tokens,) = text_inputs(tokenizer, ["a b c"], ["d"], 11)
+    assert two.ids.tolist() == [2, 5, 6, 7, 3, 8, 3]
+    assert (two.second, tokens) == (5, 7)
 
 
 def test_what_does_not_fit_is_cut_and_counted(of_words: OfWords):
     tokenizer = of_words(["a", "b", "c", "d"])
-    (exact, over) = text_inputs(tokenizer, ["a b c", "a b c d"], None, 5)
-    assert exact.input.ids.tolist() == over.input.ids.tolist() == [2, 5, 6, 7, 3]
-    assert (exact.tokens, over.tokens) == (5, 6)
-    (pair,) = text_inputs(tokenizer, ["a b c d"], ["d c"], 8)
+    (exact, over), tokens = text_inputs(tokenizer, ["a b c", "a b c d"], None, 5)
+    assert exact.ids.tolist() == over.ids.tolist() == [2, 5, 6, 7, 3]
+    assert tokens.tolist() == [5, 6]
+    (pair,), (tokens,) = text_inputs(tokenizer, ["a b c d"], ["d c"], 8)
     # Five tokens beside the special ones: the longer text gives way first.
-    assert pair.input.ids.tolist() == [2, 5, 6, 7, 3, 8, 7, 3]
-    assert (pair.input.second, pair.tokens) == (5, 9)
+    assert pair.ids.tolist() == [2, 5, 6, 7, 3, 8, 7, 3]
+    assert (pair.second, tokens) == (5, 9)
 
 
 def test_an_empty_text_is_its_special_tokens(trained: Tokenizer):
-    ((one, tokens),) = text_inputs(trained, [""], None, 8)
+    (one,), (tokens,) = text_inputs(trained, [""], None, 8)
     assert (one.ids.tolist(), one.second, tokens) == ([trained.cls, trained.sep], 2, 2)
-    ((two, tokens),) = text_inputs(trained, [""], [""], 8)
+    (two,), (tokens,) = text_inputs(trained, [""], [""], 8)
     assert (two.ids.tolist(), two.second, tokens) == ([trained.cls, trained.sep, trained.sep], 2, 3)
-    assert text_inputs(trained, [], None, 8) == text_inputs(trained, [], [], 8) == []
+    for pairs in (None, []):
+        none, tokens = text_inputs(trained, [], pairs, 8)
+        assert len(none) == len(tokens) == 0
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=11),
+    data=st.data(),
+)
+def test_inputs_end_to_end_are_a_sequence_of_them(lengths: list[tuple[int, int]], data: st.DataObject):
+    def plain(some: Iterable[Input]) -> list[tuple[list[int], int]]:
+        return [(one.ids.tolist(), one.second) for one in some]
+
+    counter = count(5)
+    apart = [Input(np.array(list(islice(counter, a + b)), np.int32), a) for a, b in lengths]
+    many = Inputs.of(apart)
+    assert Inputs.of(many) is many
+    assert (len(many), many.ids.dtype) == (len(apart), np.int32)
+    assert many.lengths.tolist() == [a + b for a, b in lengths]
+    assert plain(many) == plain(many[number] for number in range(len(many))) == plain(apart)
+    assert plain(many[1:-1]) == plain(apart[1:-1])
+    assert plain(many[-2::-2]) == plain(apart[-2::-2])
+    chosen = data.draw(st.lists(st.integers(0, len(apart) - 1), max_size=17) if apart else st.just([]))
+    assert plain(many.take(chosen)) == plain(apart[number] for number in chosen)
+    for beyond in (len(apart), -len(apart) - 1):
+        with pytest.raises(IndexError):
+            many[beyond]
 
 
 def test_a_special_token_in_a_text_is_text(trained: Tokenizer):
-    ((one, _),) = text_inputs(trained, ["the [SEP] mill"], None, 64)
+    (one,), _ = text_inputs(trained, ["the [SEP] mill"], None, 64)
     assert (one.ids == trained.sep).sum() == 1
 
 
@@ -103,9 +130,9 @@ def test_inputs_are_those_of_tokenizers(trained: Tokenizer, data: st.DataObject,
     texts = st.lists(st.sampled_from((RIVER + " " + BREAD + " " + KOREAN).split()), max_size=17).map(" ".join)
     first, second = data.draw(texts), data.draw(texts)
     backend = truncating(trained, length)
-    ((single, _),) = text_inputs(trained, [first], None, length)
+    (single,), _ = text_inputs(trained, [first], None, length)
     assert single.ids.tolist() == backend.encode(first).ids
-    ((pair, tokens),) = text_inputs(trained, [first], [second], length)
+    (pair,), (tokens,) = text_inputs(trained, [first], [second], length)
     theirs = backend.encode(first, second)
     assert pair.ids.tolist() == theirs.ids
     assert (np.arange(len(pair.ids)) >= pair.second).astype(int).tolist() == theirs.type_ids

@@ -261,7 +261,7 @@ def test_the_rate_reaches_the_masking(words):
 
 
 def test_a_batch_that_holds_no_sequence_is_refused(words):
-    with pytest.raises(UserError, match=r"batch_tokens 30 .* 31; try 992"):
+    with pytest.raises(UserError, match=r"--batch-tokens 30 .* 31; try 992"):
         sampler(words, batch_tokens=30)
     assert sampler(words, batch_tokens=31)
 

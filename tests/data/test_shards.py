@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import platform
@@ -220,10 +221,78 @@ def test_a_file_cut_short_is_refused(made, name):
         load(made.folder)
 
 
-def test_a_missing_file_is_refused(made):
-    (made.folder / "heldout.tokens").unlink()
+@pytest.mark.parametrize("name", ["train.tokens", "heldout.tokens", "train.documents"])
+def test_a_missing_file_is_refused(made, name):
+    (made.folder / name).unlink()
+    assert is_shards(made.folder)  # not text, for want of a file
     with pytest.raises(UserError, match="damaged"):
         load(made.folder)
+
+
+@pytest.mark.parametrize("name", ["train.tokens", "train.sentences", "heldout.tokens", "heldout.documents"])
+def test_a_changed_byte_is_found_by_whoever_verifies(file, made, trained, tmp_path, name):
+    path = made.folder / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    load(made.folder)  # reads nothing that it does not need
+    with pytest.raises(UserError, match=rf"damaged \({name} is not as it was written\); delete the folder"):
+        load(made.folder, verify=True)
+    again = make(file, trained, tmp_path / "cache")  # what the cache has lost can be made anew
+    assert again.folder == made.folder
+    load(made.folder, verify=True)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "train.tokens", "tokenizer.json"])
+def test_what_is_gone_from_the_cache_is_made_anew(file, made, trained, tmp_path, name):
+    expected = text(made.train)
+    (made.folder / name).unlink()
+    assert text(make(file, trained, tmp_path / "cache").train) == expected
+
+
+def test_what_comes_in_the_moment_it_is_missed_stays(file, made, trained, tmp_path, monkeypatch):
+    """Another process completes the folder after this one has looked for it."""
+    away = made.folder.rename(tmp_path / "away")
+    real = shards.is_shards
+    monkeypatch.setattr(shards, "is_shards", lambda path: real(away.rename(path) if away.exists() else path))
+    before = (away / "meta.json").stat().st_ino
+    assert make(file, trained, tmp_path / "cache").folder == made.folder
+    assert (made.folder / "meta.json").stat().st_ino == before
+
+
+def test_a_disk_that_fails_for_a_while_costs_nothing(file, made, trained, tmp_path, monkeypatch):
+    def fail(folder: Path, _: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(folder / "train.tokens"))
+
+    before = (made.folder / "meta.json").stat().st_ino
+    with monkeypatch.context() as failing:
+        failing.setattr(shards, "_verify", fail)
+        with pytest.raises(UserError, match=r"cannot read .*\(train.tokens: Input/output error\)"):
+            make(file, trained, tmp_path / "cache")
+    assert make(file, trained, tmp_path / "cache").folder == made.folder
+    assert (made.folder / "meta.json").stat().st_ino == before
+
+
+def test_a_folder_of_the_users_own_is_left_as_it_is(file, trained, tmp_path):
+    folder = tmp_path / "mine"
+    prepare([file], TextOptions(), trained, share=SHARE, folder=folder)
+    (folder / "train.tokens").write_bytes(b"")
+    with pytest.raises(UserError, match="damaged"):
+        prepare([file], TextOptions(), trained, share=SHARE, folder=folder)
+
+
+def test_shards_of_before_there_were_checksums_are_read(made):
+    path = made.folder / "meta.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "checksums"}))
+    assert text(load(made.folder, verify=True).train) == text(made.train)
+
+
+@pytest.mark.parametrize("checksums", [None, [], {}, {"train.tokens": 7}])
+def test_damaged_checksums_are_refused(made, checksums):
+    path = made.folder / "meta.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"checksums": checksums}))
+    with pytest.raises(UserError, match="damaged"):
+        load(made.folder, verify=True)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1, "splits": {}}', "null"])

@@ -145,12 +145,12 @@ def test_more_tokens_than_the_text_supports_are_refused(sentences):
 
 
 def test_fewer_tokens_than_letters_are_refused(sentences):
-    with pytest.raises(UserError, match=r"vocab_size 61 .*alphabet \(\d+\).*--vocab-size \d+"):
+    with pytest.raises(UserError, match=r"--vocab-size 61 .*alphabet \(\d+\).*--vocab-size \d+"):
         train(lambda: sentences, 61)
 
 
 def test_no_room_beside_the_special_tokens_is_refused(sentences):
-    with pytest.raises(UserError, match="vocab_size 5 "):
+    with pytest.raises(UserError, match="--vocab-size 5 "):
         train(lambda: sentences, 5)
 
 
@@ -226,6 +226,24 @@ def test_special_tokens_may_lie_anywhere(tmp_path):
     assert (made.pad, made.unk, made.cls, made.sep, made.mask) == (0, 6, 5, 4, 2)
     assert made.special.tolist() == [True, False, True, False, True, True, True]
     assert made.encode(["mill water"]) == [[1, 6]]
+
+
+def test_a_line_twice_leaves_an_id_without_a_token(tmp_path):
+    found = load(old_folder(tmp_path, ["mill", "river", "mill", "##s", "ferry"]))
+    assert found.vocab_size == 10
+    assert [found.vocabulary[number] for number in found.encode(["mills river ferry"])[0]] == [
+        "mill",
+        "##s",
+        "river",
+        "ferry",
+    ]
+    assert np.flatnonzero(found.continues).tolist() == [8]
+    assert np.flatnonzero(found.special).tolist() == [0, 1, 2, 3, 4, 5]  # the first "mill" is never drawn
+    save(found, tmp_path / "new")
+    lines = (tmp_path / "new/vocab.txt").read_text(encoding="utf-8").split()
+    assert lines[-4:] == ["river", "mill", "##s", "ferry"]
+    (tmp_path / "new/tokenizer.json").unlink()
+    assert load(tmp_path / "new").encode(["mills river ferry"]) == found.encode(["mills river ferry"])
 
 
 def test_decoding_joins_the_pieces_and_leaves_special_tokens_out(of_words):

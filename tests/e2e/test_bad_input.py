@@ -152,10 +152,10 @@ def test_a_vocabulary_that_the_text_does_not_support(command: Command):
 
 def test_a_length_beyond_the_positions(command: Command, good: Path):
     said = command.fails(*command.pretrain(good / "text.txt", "--length", "65"))
-    assert "length 65 is beyond the model's 64 positions; use --length 64 or less, or --max-length 65" in said
+    assert "--length 65 is beyond the model's 64 positions; use --length 64 or less, or --max-length 65" in said
     arguments = ["--out", command.home / "out", "--steps", "1", "--length", "65", "--from", good / "model"]
     said = command.fails("pretrain", good / "text.txt", *arguments)
-    assert "length 65 is beyond the model's 64 positions; use --length 64 or less" in said
+    assert "--length 65 is beyond the model's 64 positions; use --length 64 or less" in said
     assert not (command.home / "out").exists()
 
 
@@ -329,7 +329,7 @@ def test_a_full_disk_while_text_is_prepared(command: Command, good: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(shards._Writer, "add", full)
         said = command.fails(*arguments)
-    assert "the disk is full; free some space" in said
+    assert f"the disk is full where the cache is ({command.home / 'cache'}); free some space, or name" in said
     assert not (command.home / "out").exists()
     assert contents(command.home / "cache") == {}
     assert command.run(*arguments)[0] == 0
@@ -349,13 +349,31 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
     [
         (["pretrain", "a.txt", "--out", "x", "--lenght", "32"], "did you mean --length?"),
         (["fill", "model", "text", "--jsno"], "did you mean --json?"),
+        (["pretrain", "a.txt", "--out", "x", "--epochs", "3"], "did you mean --steps or --budget?"),
+        (["pretrain", "a.txt", "--out", "x", "--batch_size=3"], "did you mean --batch-tokens?"),
+        (["pretrain", "a.txt", "--out", "x", "--lerning-rate=3"], "did you mean --lr?"),
+        (["pretrain", "a.txt", "--out", "x", "--batch-tokens", "many"], "must be a whole number, auto or budget"),
+        (["pretrain", "a.txt", "--out", "x", "--checkpoint-every", "soon"], "--checkpoint-every 'soon' is not a dur"),
+        (["pretrain", "a.txt", "--output-dir", "x"], "--out is missing; --output-dir is not an option, did you mean"),
+        (["pretrain", "a.txt", "--fp16", "--out"], "Missing value for argument '--out'. Expected 1 values (heedful"),
+        (["pretrain", "a.txt", "--out", "x", "--sise", "3", "--epochs", "1"], "; for --sise did you mean --size?"),
+        (
+            ["pretrain", "a.txt", "--out", "x", "--schedule", "trapezoid", "--warmup", "1"],
+            "--warmup 1 leaves no time for a trapezoid's rate to fall; use less",
+        ),
+        (["train-vision", "images", "--out", "x", "--batch-size", "3"], "did you mean --batch?"),  # not --patch-size
+        (["finetune", "model", "a.csv", "--out", "x", "--budget", "5m"], "did you mean --epochs?"),
+        (["finetune", "model", "a.csv", "--out", "x", "--learning-rate", "1"], "did you mean --lr?"),
+        (["pretrain", "a.txt", "--out", "x", "--step", "3"], "did you mean --steps?"),
+        (["pretrain", "a.txt", "--out", "x", "--data", "b.txt"], "--data, b.txt (heedful"),  # not --gated
+        (["evaluate", "model", "a.csv", "--output", "x"], "--output, x (heedful"),  # it has no --out
         (["pretrian", "a.txt"], "there is no command 'pretrian'; did you mean 'pretrain'?"),
         (["quux"], "there is no command 'quux'; see heedful --help"),
         (["pretrain", "a.txt"], "--out is missing (heedful pretrain --help says more)"),
         (["pretrain", "a.txt", "--out"], "Missing value for argument '--out'"),
         (["pretrain", "--out", "x"], "no text was given; name files, folders or - for standard input"),
-        (["pretrain", "a.txt", "--out", "x", "--steps", "many"], "--steps is 'many' but must be a whole number"),
-        (["pretrain", "a.txt", "--out", "x", "--lr", "fast"], "--lr is 'fast' but must be a number"),
+        (["pretrain", "a.txt", "--out", "x", "--steps", "many"], "'many' but must be a whole number (heedful"),
+        (["pretrain", "a.txt", "--out", "x", "--lr", "fast"], "--lr is 'fast' but must be a number (heedful"),
         (["pretrain", "a.txt", "--out", "x", "--length", "long"], "--length is 'long' but must be a whole number"),
         (
             ["pretrain", "a.txt", "--out", "x", "--size", "huge"],
@@ -408,7 +426,7 @@ def test_a_command_that_is_not_understood(
 
 def test_a_batch_smaller_than_a_sequence(command: Command, good: Path):
     said = command.fails(*command.pretrain(good / "shards", "--batch-tokens", "31"))
-    assert "batch_tokens 31 is less than one sequence of 32; try 1024, or a shorter --length" in said
+    assert "--batch-tokens 31 is less than one sequence of 32; try 1024, or a shorter --length" in said
     assert not (command.home / "out").exists()
 
 
@@ -417,6 +435,8 @@ def test_a_batch_smaller_than_a_sequence(command: Command, good: Path):
     [
         ("[optimizer]\nwarmupp = 0.1", "unknown key 'warmupp'; did you mean 'warmup'?"),
         ("[optimiser]\nwarmup = 0.1", "unknown key 'optimiser'; did you mean 'optimizer'?"),
+        ('[optimizer]\noptimizer = "muon"', "unknown key 'optimizer'; did you mean 'name'?"),
+        ('from = "m"', "unknown key 'from'; did you mean 'start_from'?"),
         ("[run]\nsteps = 'many'", "steps is 'many' but must be a whole number"),
         ("[model]\nsize = 'huge'", "size is 'huge'; choose from auto, tiny, mini, small, medium, base, large"),
         ("[run]\nsteps = 3\nbudget = '3s'", "exclude each other"),

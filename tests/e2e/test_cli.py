@@ -152,12 +152,13 @@ def test_fill_answers_arguments(home: Path, capsys: pytest.CaptureFixture):
         assert token in (home / "model" / "vocab.txt").read_text(encoding="utf-8").split()
 
 
+@pytest.mark.parametrize("dash", [(), ("-",)])
 def test_fill_answers_standard_input_as_json(
-    home: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+    dash: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     texts = [f"ka [MASK] {number}" for number in range(67)]
     monkeypatch.setattr("sys.stdin", io.StringIO("\r\n".join([*texts[:3], "   ", *texts[3:]])))
-    answers = [json.loads(line) for line in run(capsys, "fill", home / "model", "--json")]
+    answers = [json.loads(line) for line in run(capsys, "fill", home / "model", *dash, "--json")]
     assert [answer["text"] for answer in answers] == texts
     for answer in answers:
         (blank,) = answer["blanks"]

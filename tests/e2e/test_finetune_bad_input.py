@@ -142,6 +142,11 @@ def test_a_label_of_dev_that_training_does_not_know(shell: Shell, encoder: Path,
             "classify",
             "2 examples are too few to hold out a part of 0.1; give others",
         ),
+        (
+            "text,label\n" + "mill,a\nmill,b\n" * 30,
+            "classify",
+            "all 60 examples have one text, so no part can be held out; give others with --dev FILE",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_whole_file_stops_even_those_who_skip(

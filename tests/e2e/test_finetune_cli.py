@@ -45,6 +45,15 @@ def at(out: Path, task: str = "classify") -> list[str]:
     return ["--task", task, "--out", str(out)]
 
 
+def test_what_is_known_of_a_model(classifier: Path, encoder: Path, capsys: pytest.CaptureFixture):
+    said = "\n".join(run(capsys, "info", classifier))
+    assert re.search(r"\bhead +classify: ", said)
+    assert re.search(r"\btrained on +\S+classify\S*", said)
+    assert re.search(rf"\bstarted from +{re.escape(str(encoder))}", said)
+    facts = json.loads("\n".join(run(capsys, "info", classifier, "--json")))
+    assert len(facts["trained on"]) == 1
+
+
 @pytest.mark.parametrize(
     "flag",
     ["--task", "--dev", "--label", "--many-labels", "--pool", "--balance", "--layer-decay", "--freeze", "--seeds"],
@@ -208,6 +217,15 @@ def test_search_among_pairs(encoder: Path, tmp_path: Path, capsys: pytest.Captur
     assert "a river\\tthe ferry" in hits
 
 
+def test_search_shows_the_beginning_of_long_texts(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    file = tmp_path / "long.txt"
+    file.write_text("the ferry " * 99 + "\nthe mill\n", encoding="utf-8")
+    said = run(capsys, "search", encoder, file, "the ferry", "--truncate")
+    assert sum(line.endswith(f"the ferry…  ({file}:1)") and len(line) < 320 + len(str(file)) for line in said) == 1
+    (told,) = run(capsys, "search", encoder, file, "the ferry", "--truncate", "--json")
+    assert ("the ferry " * 99).strip() in {hit["text"].strip() for hit in json.loads(told)["hits"]}
+
+
 def test_a_model_to_go_on_from(
     classifier: Path, tmp_path: Path, labelled_files: Files, capsys: pytest.CaptureFixture
 ):
@@ -302,3 +320,22 @@ def test_labels_are_separated_as_in_training(
     flags = ("--many-labels", "--separator", "|", "--epochs", "1")
     run(capsys, "finetune", encoder, file, *flags, *at(tmp_path / "out"), *SMALL[2:])
     assert run(capsys, "evaluate", tmp_path / "out", file)[0] == "40 examples"
+
+
+def test_what_search_and_predict_refuse(
+    classifier: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    file = tmp_path / "texts.txt"
+    file.write_text("the fine river\n", encoding="utf-8")
+    refused = {
+        ("search", encoder, file): "there is nothing to look for; give a QUERY after the file, or several",
+        ("search", encoder, file, "the \udcff"): "'the \\udcff' is not UTF-8 at character 5; convert it first",
+        ("predict", classifier, file, "--out", tmp_path / "a.csv"): (
+            f"answers are written as jsonl or tsv, not as csv; try --out {tmp_path / 'a.tsv'}"
+        ),
+    }
+    for arguments, said in refused.items():
+        with pytest.raises(SystemExit) as stop:
+            main([str(one) for one in arguments])
+        assert (stop.value.code, capsys.readouterr().err) == (2, f"heedful: {said}\n")
+    assert list(tmp_path.iterdir()) == [file]

@@ -10,7 +10,8 @@ import pytest
 
 from heedful.cli import main
 from heedful.config import read_toml
-from heedful.formats.huggingface import read_config
+from heedful.data import tokenizer as wordpiece
+from heedful.formats.huggingface import load_model, read_config, save_model
 from heedful.models.bert import BertConfig
 
 MODERN = ("--pre-norm", "--positions", "rotary", "--gated", "--no-bias", "--segments", "0", "--init", "scaled")
@@ -174,11 +175,35 @@ def test_training_goes_on(
         "--cache",
         tmp_path / "cache",
     )
-    run(capsys, "pretrain", corpus, "--from", folder, "--out", tmp_path / "out", *options)
-    assert read_config(tmp_path / "out").variations == read_config(folder).variations
-    assert (
-        json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "heedful_mixed_bert"
-    )  # learns pairs
+    for out, flags, kind in (("out", (), "modernbert"), ("pairs", ("--nsp",), "heedful_mixed_bert")):
+        run(capsys, "pretrain", corpus, "--from", folder, "--out", tmp_path / out, *flags, *options)
+        assert read_config(tmp_path / out).variations == read_config(folder).variations
+        assert json.loads((tmp_path / out / "config.json").read_text())["model_type"] == kind
+    said = run(capsys, "pretrain", corpus, "--from", tmp_path / "pairs", "--out", tmp_path / "again", *options)
+    assert "goes on with masked words and next sentences" in said
+    assert json.loads((tmp_path / "again/config.json").read_text())["model_type"] == "heedful_mixed_bert"
+
+
+def test_what_never_learned_next_sentences_goes_on_without(
+    pretrained: Callable[[str], Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    """An encoder that has lost its heads too; and recipes that say nothing of it decide nothing."""
+    save_model(load_model(pretrained("modern")).bert, tmp_path / "encoder")
+    wordpiece.save(wordpiece.load(pretrained("modern")), tmp_path / "encoder")
+    (tmp_path / "mine.toml").write_text("[objective]\nmask_rate = 0.2\n", encoding="utf-8")
+    options = ("--steps", "1", "--batch-tokens", "256", "--length", "32", "--device", "cpu", "--cache", tmp_path)
+    for name, folder, flags in (
+        ("bare", tmp_path / "encoder", ()),
+        ("told", pretrained("modern"), ("--recipe", tmp_path / "mine.toml")),
+    ):
+        line = ("pretrain", corpus, "--from", folder, "--out", tmp_path / name, *flags, *options)
+        assert "goes on with masked words alone" in run(capsys, *line)
+        (tmp_path / name / "model.safetensors").unlink()  # as if it had been stopped
+        assert "goes on with masked words alone" in run(capsys, *line, "--resume")
+        assert json.loads((tmp_path / name / "config.json").read_text())["model_type"] == "modernbert"
+    (tmp_path / "mine.toml").write_text("[objective]\nnsp = true\n", encoding="utf-8")
+    said = run(capsys, "pretrain", corpus, "--from", folder, "--out", tmp_path / "pairs", *flags, *options)
+    assert "goes on with masked words and next sentences" in said
 
 
 @pytest.mark.parametrize(
@@ -198,5 +223,7 @@ def test_a_model_that_goes_on_keeps_its_form(
 
 
 def test_segments_that_can_not_be(tmp_path: Path, capsys: pytest.CaptureFixture):
+    said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "3")
+    assert "segments 3 must be 2, 1, or 0 for none" in said
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "1")
-    assert "segments 1 must be 2, or 0 for none" in said
+    assert "--segments 1 can't tell two sentences apart; use 2, or 0, or --no-nsp" in said

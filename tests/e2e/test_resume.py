@@ -118,7 +118,7 @@ def command(home: Path, out: str, *more: str) -> list[str]:
 
 
 def resume(home: Path, out: str) -> list[str]:
-    return ["pretrain", "--resume", "--out", str(home / out), "--cache", str(home / "cache")]
+    return ["pretrain", "--resume", "--out", str(home / out)]  # the cache is noted there
 
 
 def weights(home: Path, out: str) -> bytes:
@@ -147,7 +147,7 @@ KILLS = {
     "before the checkpoint takes its name": ('at(pathlib.Path, "rename", match=".step-00000004")', 2),
     "when it has just taken it": ('at(pathlib.Path, "rename", match=".step-00000004", after=True)', 2),
     "while an old one is removed": (
-        'gone = pathlib.Path(sys.argv[-3], "checkpoints/step-00000002")\n'
+        'gone = pathlib.Path(sys.argv[-1], "checkpoints/step-00000002")\n'
         'at(shutil, "rmtree", match=str(gone), act=lambda: ((gone / "state.json").unlink(), die()))',
         4,
     ),

@@ -6,6 +6,7 @@ torchrun itself.
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -73,7 +74,11 @@ for line in sys.stdin:
 SMALL = ("--size", "tiny", "--vocab-size", "300", "--length", "32", "--batch-tokens", "256", "--held-out", "0.2")
 SMALL += ("--max-length", "32", "--steps", "7", "--evaluations", "1", "--checkpoint-every", "2", "--device", "cpu")
 NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0")
-GONE = "heedful: another process of this run has ended; what it said tells why, and the checkpoints are intact\n"
+GONE = (
+    "another process of this run has ended, and said why unless it was killed; what was saved before is intact, "
+    "and --resume goes on from there\n"
+)
+SECOND = f"process 1 of 2, on {platform.node()}"
 
 Words = list[Any]
 
@@ -154,7 +159,7 @@ def pretrain(home: Path, out: str, *more: Any) -> Words:
 
 
 def resume(home: Path, out: str) -> Words:
-    return ["pretrain", "--resume", "--out", home / out, "--cache", home / "cache"]
+    return ["pretrain", "--resume", "--out", home / out]  # the cache is noted there
 
 
 def told(folder: Path) -> list[tuple[str, int, float]]:
@@ -230,7 +235,7 @@ def test_in_parts_and_killed_again_and_again_it_ends_with_the_same_weights(home:
         dead = int("rank=1" in patch)
         assert ends[dead].code == -signal.SIGKILL, (moment, ends)
         assert ends[1 - dead].code == 2, (moment, ends)
-        assert ends[1 - dead].err == GONE, moment
+        assert ends[1 - dead].err == (f"heedful: {GONE}" if dead else f"heedful: {SECOND}: {GONE}"), moment
         went_on = re.search(r"resuming at step (\d+)", ends[0].out)
         assert int(went_on[1] if went_on else 0) == step, moment
 
@@ -261,6 +266,27 @@ def test_in_parts_it_goes_on_with_more_and_with_fewer_processes(home: Path, star
     assert [step for kind, step, _ in told(home / "many") if kind == "train"] == [1, 2, 3, 4, 5, 6, 7]
 
 
+def torchrun(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Two processes, and what they and torchrun say."""
+    options = ["--nproc-per-node", "2", "--monitor-interval", "0.1"]
+    options += ["--master-addr", "127.0.0.1", "--master-port", free_port()]
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *options, *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
+        check=False,
+        timeout=100,
+    )
+
+
+def test_under_torchrun_a_mistake_is_told_once(home: Path):
+    """By the process that made it: the others need not guess why it has gone."""
+    done = torchrun("-m", "heedful", "pretrain", home / "nowhere.txt", "--out", home / "mistaken", *SMALL)
+    said = [line for line in done.stderr.splitlines() if "heedful: " in line]
+    assert said == [f"heedful: {home / 'nowhere.txt'} does not exist; name a file, a folder or a glob"], done.stderr
+
+
 def test_torchrun_restarts_a_run_by_itself(home: Path, pair: Path, tmp_path: Path):
     script = tmp_path / "killed_once.py"
     script.write_text(
@@ -270,16 +296,7 @@ def test_torchrun_restarts_a_run_by_itself(home: Path, pair: Path, tmp_path: Pat
         "main()\n",
         encoding="utf-8",
     )
-    options = ["--nproc-per-node", "2", "--max-restarts", "3", "--monitor-interval", "0.1"]
-    options += ["--master-addr", "127.0.0.1", "--master-port", free_port()]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *options, script, *pretrain(home, "restarted", "--shard")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"},
-        check=False,
-        timeout=100,
-    )
+    done = torchrun("--max-restarts", "3", script, *pretrain(home, "restarted", "--shard"))
     assert done.returncode == 0, done.stderr
     assert "resuming at step 4" in done.stdout
     assert_alike(home / "restarted", pair)
@@ -334,7 +351,7 @@ def test_two_processes_equal_one_with_steps_as_large_and_go_on_after_a_kill(
     command = [*two, "--out", killed]
     terms = TERMS[kind]
     ends = start(command, command, patch=f"at({terms}, rank=1, call=5)")
-    assert [(end.code, end.err) for end in ends] == [(2, GONE), (-signal.SIGKILL, "")]
+    assert [(end.code, end.err) for end in ends] == [(2, f"heedful: {GONE}"), (-signal.SIGKILL, "")]
     ends = start(command, command)
     assert ends[0].code == 2
     assert ends[0].err == f"heedful: {killed} already holds a run; go on with --resume, or choose another --out\n"
@@ -385,7 +402,8 @@ def test_an_interrupted_run_says_once_how_to_go_on(home: Path, start: Started):
 def test_processes_that_were_told_different_things_are_refused(home: Path, start: Started, others: dict[str, Words]):
     different = pretrain(home, "odd", "--lr", "0.1", "--seed", "3")
     ends = start(pretrain(home, "odd"), different)
-    said = "heedful: process 1 was given another optimizer.lr, run.seed than process 0; give all the same command\n"
+    said = "heedful: process 1 was given another --lr, --seed than process 0; "
+    said += "give all the same command, and let all see the same --out\n"
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
 
@@ -396,6 +414,16 @@ def test_processes_that_were_told_different_things_are_refused(home: Path, start
     assert not (home / "odd").exists()
 
 
+def test_what_all_were_told_wrongly_is_said_once(home: Path, start: Started):
+    for wrong, line in ((["--lenght", "32"], "did you mean --length?"), (["--steps", "0"], "must be at least 1")):
+        command = pretrain(home, "wrong", *wrong)
+        ends = start(command, command, TORCHELASTIC_RUN_ID="7")
+        assert [end.code for end in ends] == [2, 2]
+        assert line in ends[0].err
+        assert ends[1].err == ""
+        assert all(line in end.err for end in start(command, command))  # who knows what the other was told?
+
+
 OTHER_DATA = """
 from heedful.runs import material
 if os.environ["RANK"] == "1":
@@ -404,16 +432,16 @@ if os.environ["RANK"] == "1":
 ELSEWHERE = """
 if os.environ["RANK"] == "1":
     real = pretrain.load_shards
-    pretrain.load_shards = lambda folder: real(folder / "elsewhere")
+    pretrain.load_shards = lambda folder, **options: real(folder / "elsewhere", **options)
 """
 
 
 def test_text_that_one_node_does_not_see_is_named(home: Path, start: Started):
     ends = start(*[pretrain(home, "unseen")] * 2, patch=ELSEWHERE)
     assert [end.code for end in ends] == [2, 2]
-    assert ends[0].err == GONE
+    assert ends[0].err == f"heedful: {GONE}"
     assert re.fullmatch(
-        rf"heedful: process 1 of 2, on .*, fails where the first did not \({home}/cache/shards/\w+/elsewhere holds "
+        rf"heedful: {SECOND}: this fails where the first process did not \({home}/cache/shards/\w+/elsewhere holds "
         r"no shards: it has no meta.json\); every node must see the same files under the same names\n",
         ends[1].err,
     )

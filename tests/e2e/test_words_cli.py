@@ -3,18 +3,14 @@
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 
 from heedful.cli import main
-from heedful.data import tokenizer as wordpiece
-from heedful.data.tokenizer import SPECIAL
-from heedful.formats.huggingface import save_model
-from heedful.models.bert import BertConfig, BertForPretraining, initialise
 from heedful.runs import fonts
 from heedful.runs.word_options import WordVectorsPart
 
@@ -38,18 +34,9 @@ def vectors(shell: "Shell") -> Path:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("words") / "bert"
-    folder.mkdir()
+def bert(tmp_path_factory: pytest.TempPathFactory, write_bert: Callable[..., Path]) -> Path:
     known = ["he", "got", "bit", "by", "python", "is", "my", "favorite", "language", "king"]
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *known]) + "\n", encoding="utf-8")
-    tokenizer = wordpiece.load(folder)
-    config = BertConfig(vocab_size=tokenizer.vocab_size, layers=2, dim=24, heads=2, ffn_dim=37, max_length=19)
-    model = BertForPretraining(config, nsp=False)
-    initialise(model, 0.4, torch.Generator().manual_seed(0))
-    save_model(model, folder)
-    wordpiece.save(tokenizer, folder, config.max_length)
-    return folder
+    return write_bert(tmp_path_factory.mktemp("words") / "bert", known, deviation=0.4)
 
 
 def test_vectors_are_trained_and_asked(shell: "Shell", text: Path, tmp_path: Path):

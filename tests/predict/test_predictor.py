@@ -257,6 +257,35 @@ def test_blanks_of_two_texts_in_a_tuple(small_predictor: Kinds):
         predictor.fill([("the [MASK]", "old")])
 
 
+@pytest.mark.parametrize("wrong", [5, None, b"the [MASK]", ["the [MASK]", 5], {"the [MASK]"}, [b"the [MASK]"]])
+def test_every_method_refuses_what_is_no_text(small_predictor: Kinds, wrong: Any):
+    for ask in (small_predictor("words").fill, small_predictor("words").embed, small_predictor("classify").classify):
+        with pytest.raises(UserError, match="is neither a text nor a "):
+            ask(wrong)
+    with pytest.raises(UserError, match="is not a text"):
+        small_predictor("words").generate(wrong)
+
+
+def test_half_a_character_is_refused(small_predictor: Kinds):
+    said = r"'the \\udcff.* is not UTF-8 at character 5; convert it first"
+    words, tags, answers = small_predictor("words"), small_predictor("tag"), small_predictor("answer")
+    asked: list[Callable[[str], object]] = [words.embed, words.generate, tags.tag, lambda one: tags.tag([[one]])]
+    asked += [lambda one: answers.answer("mill?", one), lambda one: answers.answer(one, "mill")]
+    for ask in asked:
+        with pytest.raises(UserError, match=said):
+            ask("the \udcff mill")
+
+
+def test_choices_that_there_are_not(small_predictor: Kinds):
+    for pool in ("MEAN", "max", ""):
+        with pytest.raises(UserError, match=f"pool '{pool}' is unknown; there are cls and mean"):
+            small_predictor("encoder").embed("the mill", pool=pool)  # pyrefly: ignore
+    assert len(small_predictor("words").fill("the [MASK]", np.int64(2))[0]) == 2  # pyrefly: ignore
+    for top in (1.5, "3", True):
+        with pytest.raises(UserError, match=f"top {top!r} is not a whole number"):
+            small_predictor("words").fill("the [MASK]", top)  # pyrefly: ignore
+
+
 def test_vectors_one_or_many(small_predictor: Kinds):
     predictor = small_predictor("encoder")
     one = predictor.embed(TEXT)

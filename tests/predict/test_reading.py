@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.data.flaws import Flaw
-from heedful.predict.reading import answers
+from heedful.predict.reading import Pace, answers
 
 
 class Squares:
@@ -33,7 +33,7 @@ def test_every_item_has_its_answer_or_its_flaw_in_its_place(items: list[int | Fl
         item if isinstance(item, Flaw) else Flaw(str(item), "negative") if item < 0 else (item, item * item)
         for item in items
     ]
-    assert list(answers(Squares(), items, chunk)) == expected
+    assert list(answers(Squares(), items, Pace(chunk))) == expected
 
 
 def test_no_more_is_read_than_a_chunk_ahead():
@@ -47,7 +47,7 @@ def test_no_more_is_read_than_a_chunk_ahead():
             number += 1
 
     reader = Squares()
-    found = answers(reader, endless(), 3)
+    found = answers(reader, endless(), Pace(3))
     assert not taken
     assert next(found) == (0, 0)
     assert taken == [0, 1, 2]
@@ -61,10 +61,15 @@ def test_no_more_is_read_than_a_chunk_ahead():
 def test_what_can_not_be_read_is_not_asked_about():
     reader = Squares()
     items = [2, -1, Flaw("row 3", "broken"), 5]
-    assert list(answers(reader, items, 10)) == [(2, 4), Flaw("-1", "negative"), Flaw("row 3", "broken"), (5, 25)]
+    assert list(answers(reader, items, Pace(10))) == [
+        (2, 4),
+        Flaw("-1", "negative"),
+        Flaw("row 3", "broken"),
+        (5, 25),
+    ]
     assert (reader.prepared, reader.answered) == ([3], [2])
 
 
 @pytest.mark.parametrize("items", [[], [Flaw("a", "b")], [-1]])
 def test_nothing_to_answer(items: list[int | Flaw]):
-    assert [isinstance(one, Flaw) for one in answers(Squares(), items, 2)] == [True] * len(items)
+    assert [isinstance(one, Flaw) for one in answers(Squares(), items, Pace(2))] == [True] * len(items)

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from heedful.data.flaws import Flaw
 from heedful.data.inputs import Input
 from heedful.data.labelled import TextExample
+from heedful.data.token_workers import TokenWorkers
 from heedful.data.tokenizer import Tokenizer
 from heedful.models.heads import Head
 from heedful.predict.texts import Classes, Labels, Regressor, TextReader, Vectors, cut_remark
@@ -38,7 +40,7 @@ INPUTS = [Input(np.array([2, 3], np.int32), 2)] * 2
 
 @pytest.fixture
 def reader(small_tokenizer: Tokenizer) -> Callable[..., TextReader]:
-    def make(**options: int | bool) -> TextReader:
+    def make(**options: Any) -> TextReader:
         return TextReader(engine=Known("classify", []), tokenizer=small_tokenizer, **{"length": 17, **options})
 
     return make
@@ -68,6 +70,20 @@ def test_texts_and_pairs_keep_their_places(reader: Callable[..., TextReader], sm
     assert half.ids.tolist() == [*sequence(small_tokenizer, "the river"), small_tokenizer.sep]
     assert isinstance(other, Input)
     assert other.ids.tolist() == sequence(small_tokenizer, "old stone")
+
+
+@pytest.mark.parametrize("options", [{}, {"truncate": True}, {"pairs": False}])
+def test_workers_prepare_the_same(
+    reader: Callable[..., TextReader], small_tokenizer: Tokenizer, options: dict[str, bool]
+):
+    examples = [example("the mill", "a bridge"), example("bread " * 30), example(" "), example("old stone")]
+    workers = TokenWorkers(small_tokenizer, count=2, few=1)
+    workers.start()
+    here, there = reader(**options), reader(**options, workers=workers)
+    assert repr(list(there.prepare(examples))) == repr(list(here.prepare(examples)))
+    assert cut_remark(there) == cut_remark(here)
+    assert workers.ready
+    workers.close()
 
 
 @pytest.mark.parametrize("empty", [example(""), example(" \t\n"), example("", ""), example(" ", "\u3000")])
@@ -133,7 +149,7 @@ def test_a_long_count_is_readable(reader: Callable[..., TextReader]):
 
 
 def test_nothing_to_prepare(reader: Callable[..., TextReader]):
-    assert reader().prepare([]) == []
+    assert list(reader().prepare([])) == []
 
 
 def test_a_class_is_the_most_probable_of_all(small_tokenizer: Tokenizer):

@@ -1,4 +1,6 @@
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +10,8 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from heedful.data import tokenizer as wordpiece
-from heedful.data.tokenizer import SPECIAL
 from heedful.errors import UserError
-from heedful.formats.huggingface import save_model
 from heedful.formats.word2vec import WordVectors
-from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.predict import load_predictor
 from heedful.predict.predictor import Predictor
 from heedful.runs import pictures
@@ -23,21 +21,13 @@ WORDS = ("he", "sat", "by", "the", "bank", "river", "money", "was", "at", "fer",
 ONE, OTHER = "He sat by the bank .", "The bank was at the river"
 
 
-def folder(path: Path, *, mlm: bool = True, **shape: object) -> Path:
-    path.mkdir()
-    (path / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n", encoding="utf-8")
-    tokenizer = wordpiece.load(path)
-    sizes = {"layers": 3, "dim": 22, "heads": 2, "ffn_dim": 37, "max_length": 17, **shape}
-    config = BertConfig(vocab_size=tokenizer.vocab_size, **sizes)  # pyrefly: ignore
-    model = BertForPretraining(config, nsp=False) if mlm else Bert(config)
-    initialise(model, 0.5, torch.Generator().manual_seed(0))
-    save_model(model, path)
-    wordpiece.save(tokenizer, path, config.max_length)
-    return path
+@pytest.fixture(scope="module")
+def folder(write_bert: Callable[..., Path]) -> Callable[..., Path]:
+    return partial(write_bert, words=WORDS, deviation=0.5, layers=3, dim=22, max_length=17)
 
 
 @pytest.fixture(scope="module")
-def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+def predictor(tmp_path_factory: pytest.TempPathFactory, folder: Callable[..., Path]) -> Predictor:
     return load_predictor(folder(tmp_path_factory.mktemp("contrast") / "bert"), "cpu")
 
 
@@ -63,7 +53,7 @@ def test_the_word_is_compared_with_itself_layer_by_layer(predictor: Predictor):
     assert [sense.times for sense in found.senses] == [1, 1]
 
 
-def test_a_final_norm_counts_for_the_last_layer(tmp_path: Path):
+def test_a_final_norm_counts_for_the_last_layer(tmp_path: Path, folder: Callable[..., Path]):
     predictor = load_predictor(folder(tmp_path / "pre", pre_norm=True), "cpu")
     states = last_state(predictor, ONE, 5, 6), last_state(predictor, OTHER, 2, 3)
     found = contrast(predictor, (ONE, OTHER), "bank")
@@ -196,10 +186,12 @@ def test_what_can_not_be_compared_is_refused(
     assert complaint in str(error.value)
 
 
-def test_a_model_without_the_head_tells_all_but_what_fits(tmp_path: Path, predictor: Predictor):
+def test_a_model_without_the_head_tells_all_but_what_fits(
+    tmp_path: Path, folder: Callable[..., Path], predictor: Predictor
+):
     text = tmp_path / "text.txt"
     text.write_text(f"{OTHER.replace('bank', 'money')}\n", encoding="utf-8")
-    bare = load_predictor(folder(tmp_path / "bare", mlm=False), "cpu")
+    bare = load_predictor(folder(tmp_path / "bare", outputs=None), "cpu")
     found = contrast(bare, (ONE, OTHER), "bank", corpus=[str(text)])
     assert len(found.similarities) == len(found.others) == 4
     assert found.similarity < 0.99
@@ -214,10 +206,12 @@ def test_a_model_without_the_head_tells_all_but_what_fits(tmp_path: Path, predic
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_model_without_the_head_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool):
+def test_a_model_without_the_head_is_drawn(
+    tmp_path: Path, folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, given: bool
+):
     text = tmp_path / "text.txt"
     text.write_text("he sat by the money\n", encoding="utf-8")
-    bare = load_predictor(folder(tmp_path / "bare", mlm=False), "cpu")
+    bare = load_predictor(folder(tmp_path / "bare", outputs=None), "cpu")
     drawn: list[Figure] = []
     monkeypatch.setattr(pictures, "save", lambda figure, path: drawn.append(figure))
     draw(contrast(bare, (ONE, OTHER), "bank", corpus=[str(text)] if given else []), tmp_path / "bank.png")

@@ -1,5 +1,6 @@
 """Where a model is put."""
 
+import sys
 from pathlib import Path
 
 import psutil
@@ -9,7 +10,7 @@ from torch import nn
 
 from heedful.errors import UserError
 from heedful.runs import device
-from heedful.runs.device import Compute, free_memory
+from heedful.runs.device import Compute, free_memory, short_of_memory, within_memory
 
 CPU = Compute(torch.device("cpu"), torch.float32)
 
@@ -45,3 +46,27 @@ def test_a_container_may_not_take_all_that_is_free(
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(f"{content}\n")
         assert free_memory(CPU.device) == left
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+def test_a_run_on_a_cpu_is_refused_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    monkeypatch.setattr(psutil, "swap_memory", lambda: type("Memory", (), {"free": 0}))
+    monkeypatch.setattr(device, "free_memory", lambda _: 3 << 30)
+    with within_memory(CPU.device, 3):
+        torch.empty(1 << 26)  # a quarter of a GiB
+        with pytest.raises(RuntimeError) as caught:
+            torch.empty(1 << 29)  # two, where each of three may have one
+    assert short_of_memory(caught.value) == "this machine's free memory"
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    with within_memory(CPU.device, None):  # nobody knows how many share it
+        assert resource.getrlimit(resource.RLIMIT_DATA) == before
+
+
+def test_a_gpu_has_its_own_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(device, "free_memory", lambda _: 1)
+    with within_memory(torch.device("cuda"), 1):
+        torch.zeros(1 << 20)
+    assert short_of_memory(torch.OutOfMemoryError("no room")) == "the GPU's memory"
+    assert short_of_memory(RuntimeError("shapes do not fit")) is None

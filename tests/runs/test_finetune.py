@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from heedful.config import to_toml
+from heedful.data import tokenizer as wordpiece
 from heedful.data.tagged import scheme
 from heedful.errors import UserError
-from heedful.formats.huggingface import load_model
-from heedful.models.bert import initialise
+from heedful.formats.huggingface import load_model, save_model
+from heedful.models.bert import Bert, initialise
 from heedful.models.heads import BertForTask, Head
 from heedful.predict import load
-from heedful.runs import dataset, finetune, start
+from heedful.runs import dataset, finetune, material, start
 from heedful.runs.evaluate import evaluate
 from heedful.runs.finetune_options import (
     DataPart,
@@ -29,6 +30,7 @@ from heedful.runs.finetune_options import (
     read_recipe,
 )
 from heedful.runs.watching import Looked
+from heedful.train.log import Log
 from heedful.train.optim import set_rate
 
 Files = Callable[..., Path]
@@ -178,6 +180,18 @@ def test_without_dev_a_part_is_held_out_and_that_is_said(
     go(recipe_of(encoder, file, "classify", dev=str(labelled_files("classify", 40, 1))), tmp_path / "dev")
     assert "held out 4" not in capsys.readouterr().out
     assert result(tmp_path / "dev")["examples"] == 40
+
+
+def test_text_that_the_tokenizer_does_not_know_is_told_of(
+    tmp_path: Path, encoder: Path, labelled_files: Files, capsys: pytest.CaptureFixture
+):
+    file, remark = labelled_files("classify", 40), "% of the tokens are unknown: does the tokenizer suit the text?"
+    go(recipe_of(encoder, file, "classify"), tmp_path / "known")
+    assert remark not in capsys.readouterr().out
+    strange = tmp_path / f"strange{file.suffix}"
+    strange.write_text(file.read_text(encoding="utf-8").replace("the", "ж"), encoding="utf-8")
+    go(recipe_of(encoder, strange, "classify"), tmp_path / "unknown")
+    assert remark in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -607,3 +621,25 @@ def test_a_tagger_of_characters_is_told_that_texts_have_words(
     file.write_text("".join(lines), encoding="utf-8")
     go(recipe_of(encoder, file, "tag", dev=str(file), learning__epochs=1), tmp_path / "out")
     assert ("the tokens are single characters, but texts are cut into words" in capsys.readouterr().out) is characters
+
+
+def test_pairs_need_two_segments(tmp_path: Path, encoder: Path, labelled_files: Files):
+    old = load_model(encoder)
+    config = replace(old.config, segments=1)
+    save_model(Bert(config), tmp_path / "old")
+    wordpiece.save(wordpiece.load(encoder), tmp_path / "old")
+    recipe = recipe_of(tmp_path / "old", labelled_files("pairs", 40), "classify")
+    with pytest.raises(UserError, match="old has one segment, so it can't tell the texts of a pair apart; name one"):
+        go(recipe, tmp_path / "out")
+    assert go(
+        replace(recipe, data=DataPart(text="sentence1"), learning=replace(LEARNING, epochs=1)), tmp_path / "out"
+    )
+
+
+def test_a_file_that_is_named_twice_is_read_once(encoder: Path, labelled_files: Files, tmp_path: Path):
+    file = labelled_files("classify", 40)
+    recipe = recipe_of(encoder, file, "classify")
+    twice = replace(recipe, train=(str(file), str(file.parent / "." / file.name)))
+    once, again = (material.gather(one, Log(tmp_path, leads=False)) for one in (recipe, twice))
+    assert len(again.training.inputs) == len(once.training.inputs)
+    assert again.digest == once.digest

@@ -182,8 +182,9 @@ def test_a_cpu_takes_the_usual_number_and_tries_nothing(length: int, expected: i
 
 
 def test_what_to_try_after_a_batch_that_was_too_large():
-    assert less_memory(8192, 128, 3) == (
-        "--batch-tokens 4096 --accumulation 6, or --batch-tokens auto, which finds what fits"
-    )
-    assert less_memory(1024, 512, 1).startswith("--batch-tokens 512 --accumulation 2")
-    assert less_memory(1023, 512, 1) == "a smaller --size, or a --length below 512"
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 1)
+    half = "--batch-tokens 4096 --accumulation 6"
+    assert less_memory(8192, 128, 3, gpu) == f"{half}, or --batch-tokens auto, which finds what fits"
+    assert less_memory(8192, 128, 3, cpu) == half  # which does not try
+    assert less_memory(1024, 512, 1, gpu).startswith("--batch-tokens 512 --accumulation 2")
+    assert less_memory(1023, 512, 1, cpu) == "a smaller --size, or a --length below 512"

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from heedful.errors import UserError
-from heedful.runs.folder import claim, give_back, is_complete, reclaim, require_free
-from heedful.runs.options import ObjectivePart, OptimizerPart, PretrainRun, Recipe, read_recipe, resolved
+from heedful.runs.folder import amend, claim, give_back, is_complete, noted_cache, reclaim, require_free
+from heedful.runs.options import ObjectivePart, OptimizerPart, PretrainRun, Recipe, load_recipe, read_recipe, resolved
+from heedful.runs.training import taken
+from heedful.train.distributed import World
 
 RECIPE = resolved(Recipe(corpus=("a.txt",), run=PretrainRun(steps=7, seed=3)))
 
@@ -100,11 +102,53 @@ def test_a_run_is_resumed_only_as_it_was(tmp_path: Path, change: dict[str, Any],
     reclaim(tmp_path, RECIPE, read_recipe)
 
 
+def test_where_all_is_other_a_few_are_named(tmp_path: Path):
+    """As by a recipe that is given to a run that has one."""
+    claim(tmp_path, RECIPE)
+    with pytest.raises(
+        UserError, match=r"another( \S+,){3} \S+ and \d+ more; give --resume and --out alone, or start"
+    ):
+        reclaim(tmp_path, resolved(replace(load_recipe("modern"), corpus=RECIPE.corpus)), read_recipe)
+
+
 def test_what_does_not_make_it_another_run_may_change(tmp_path: Path):
     claim(tmp_path, RECIPE)
     run = replace(RECIPE.run, keep=7, checkpoint_every="5", tensorboard=True)
     reclaim(tmp_path, replace(RECIPE, run=run), read_recipe)
     assert read_recipe(tmp_path / "heedful.toml") == RECIPE
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("seed = 3", "seed = 4"), ('size = "small"', 'size = "mini"'), ("steps = 7", "steps = 5")]
+)
+def test_what_was_changed_by_hand_is_another_run(tmp_path: Path, old: str, new: str):
+    claim(tmp_path, RECIPE)
+    file = tmp_path / "heedful.toml"
+    noted = file.read_text()
+    assert old in noted
+    file.write_text(noted.replace(old, new))
+    with pytest.raises(UserError, match=r"heedful\.toml was changed after the run began, .*; undo that, or start"):
+        reclaim(tmp_path, read_recipe(file), read_recipe)
+    file.write_text("# as it was\n" + noted.replace("keep = 2", "keep=2"))
+    reclaim(tmp_path, read_recipe(file), read_recipe)
+    file.write_text(noted.partition("[made]")[0])  # a run of before this was noted
+    reclaim(tmp_path, RECIPE, read_recipe)
+
+
+def test_its_cache_is_noted_for_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    claim(tmp_path / "usual", RECIPE)
+    assert noted_cache(tmp_path / "usual") is None
+    claim(tmp_path / "out", RECIPE, Path("my cache"))
+    amend(tmp_path / "out", replace(RECIPE, run=replace(RECIPE.run, seed=5)))
+    assert noted_cache(tmp_path / "out") == tmp_path / "my cache"
+    with taken(tmp_path / "out", read_recipe(tmp_path / "out/heedful.toml"), read_recipe, World(), resume=True):
+        assert noted_cache(tmp_path / "out") == tmp_path / "my cache"
+    other = {"resume": True, "cache": tmp_path / "other"}
+    with taken(tmp_path / "out", read_recipe(tmp_path / "out/heedful.toml"), read_recipe, World(), **other):
+        assert noted_cache(tmp_path / "out") == tmp_path / "other"
+    assert read_recipe(tmp_path / "out" / "heedful.toml").run.seed == 5
+    assert noted_cache(tmp_path / "none") is None
 
 
 def test_what_is_no_run_or_a_complete_one_is_not_resumed(tmp_path: Path):

@@ -1,4 +1,5 @@
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,11 +99,12 @@ def test_fields_put_aside_are_as_if_never_said():
         (OptimizerPart, {"schedule": "trapezoid", "warmup": 0.5, "decay": 0.6}, "at most 0.5 after a warmup of 0.5"),
         (OptimizerPart, {"schedule": "trapezoid", "decay": float("nan")}, "decay nan .* must be above 0"),
         (ObjectivePart, {"final_mask_rate": 0.0}, "--final-mask-rate 0.0 must lie between 0 and 1"),
-        (ModelPart, {"segments": 1}, "segments 1 must be 2, or 0 for none"),
+        (ModelPart, {"segments": 3}, "segments 3 must be 2, 1, or 0 for none"),
         (ModelPart, {"rotary_base": 0.0}, "--rotary-base 0.0 must be at least 1"),
         (ModelPart, {"rotary_base": 7.0}, "--rotary-base is for rotary positions; add --positions rotary"),
         (PretrainRun, {"seed": -1}, "seed -1 must lie between 0 and"),
         (PretrainRun, {"seed": 2**63}, "must lie between 0 and 2"),
+        (Recipe, {"model": ModelPart(segments=1)}, "--segments 1 can't tell two sentences apart; use 2, or 0, or"),
         (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),
         (Recipe, {"vocabulary": VocabularyPart(tokenizer="t", cased=True)}, "leave --cased out"),
     ],
@@ -110,6 +112,15 @@ def test_fields_put_aside_are_as_if_never_said():
 def test_what_can_not_be_is_refused(part: type, values: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
         part(**values)
+
+
+def test_a_folder_that_a_run_made_is_a_recipe(tmp_path: Path):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made/heedful.toml").write_text("[run]\nsteps = 7\n\n[made]\nheedful = '0'\n", encoding="utf-8")
+    assert load_recipe(str(tmp_path / "made")).run.steps == 7
+    (tmp_path / "folder.toml").mkdir()
+    with pytest.raises(UserError, match=r"folder\.toml is a folder, not a TOML file"):
+        load_recipe(str(tmp_path / "folder.toml"))
 
 
 def test_the_ends_of_the_ranges_are_allowed():

@@ -10,7 +10,7 @@ from heedful.data.columns import Columns
 from heedful.errors import UserError
 from heedful.models.heads import ANSWER_ENDS, Head
 from heedful.predict import Predictor, load
-from heedful.runs import prediction
+from heedful.predict.reading import Pace
 from heedful.runs.prediction import Asking, predict
 
 Files = Callable[..., Path]
@@ -178,7 +178,7 @@ def test_answers(predictors: dict[str, Predictor], labelled_files: Files, tmp_pa
 def test_the_order_is_kept_across_chunks(
     predictors: dict[str, Predictor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(prediction, "CHUNK", 7)
+    monkeypatch.setattr(Predictor, "pace", lambda *_: Pace(7))
     given = [" ".join(["mill"] * (1 + number * 13 % 29)) for number in range(40)]
     source = tmp_path / "texts.txt"
     source.write_text("\n".join(given) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heedful.config import to_toml
+from heedful.config import read_toml, to_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, save_model
@@ -189,6 +189,10 @@ def test_from_goes_on_with_the_weights_it_finds(home: Path, tmp_path: Path):
     assert metrics["mlm_loss"] != pytest.approx(before["mlm_loss"], rel=1e-6)
     settings = json.loads((tmp_path / "next" / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert settings["model_max_length"] == 64
+    told = read_toml(tmp_path / "next" / "heedful.toml")  # nothing of the shape, which is the old model's
+    assert told["model"] == {}
+    assert told["vocabulary"] == {}
+    assert read_toml(home / "first" / "heedful.toml")["model"]["pre_norm"] is False
 
 
 def test_a_bare_encoder_gets_new_heads(home: Path, tmp_path: Path):
@@ -298,9 +302,9 @@ def test_what_is_no_run_can_not_be_resumed(home: Path, tmp_path: Path):
         (b"", {}, "holds no text"),
         (b"caf\xe9 au lait", {}, "is not UTF-8"),
         (b"Only one sentence here.", {}, "next-sentence prediction needs two documents"),
-        (b"One.\n\nTwo.\n\nThree.", {}, "some of them of several sentences"),
+        (b"One.\n\nTwo.\n\nThree.", {}, "each of these 3 is a single one"),
         (None, {"vocabulary": VocabularyPart(vocab_size=90000)}, "larger than this text supports"),
-        (None, {"optimizer__batch_tokens": 31}, "batch_tokens 31 is less than one sequence of 32"),
+        (None, {"optimizer__batch_tokens": 31}, "--batch-tokens 31 is less than one sequence of 32"),
     ],
 )
 def test_a_run_that_can_not_begin_leaves_no_folder(
@@ -382,7 +386,7 @@ def test_a_length_beyond_the_positions_is_refused(
         pretrain.check_length(resolved(recipe_of(home, model=model, objective=objective)))
     fitting = ObjectivePart(length=objective.length - 1)
     pretrain.check_length(resolved(recipe_of(home, model=model, objective=fitting, optimizer__batch_tokens=1024)))
-    with pytest.raises(UserError, match=f"batch_tokens 31 is less than one sequence of {fitting.length}"):
+    with pytest.raises(UserError, match=f"--batch-tokens 31 is less than one sequence of {fitting.length}"):
         pretrain.check_length(resolved(recipe_of(home, model=model, objective=fitting, optimizer__batch_tokens=31)))
 
 

@@ -56,7 +56,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(home: Path, **changes: Any) -> Recipe:
-    """A very small run; `part__field=value` changes it."""
+    """A very small run; `part__field=value` or `field=value` changes it."""
     recipe = Recipe(
         corpus=(str(home / "text.txt"),),
         text=TextPart(held_out=0.2),
@@ -67,10 +67,15 @@ def recipe_of(home: Path, **changes: Any) -> Recipe:
         run=PretrainRun(steps=6, evaluations=1, checkpoint_every="3", device="cpu"),
     )
     parts: dict[str, dict[str, Any]] = {}
+    whole: dict[str, Any] = {}
     for name, value in changes.items():
         part, _, field = name.partition("__")
-        parts.setdefault(part, {})[field] = value
-    return replace(recipe, **{part: replace(getattr(recipe, part), **values) for part, values in parts.items()})
+        if field:
+            parts.setdefault(part, {})[field] = value
+        else:
+            whole[part] = value
+    changed = {part: replace(getattr(recipe, part), **values) for part, values in parts.items()}
+    return replace(recipe, **whole, **changed)
 
 
 def go(home: Path, out: Path, *, resume: bool = False, **changes: Any) -> dict[str, float]:
@@ -195,7 +200,7 @@ def test_a_size_is_chosen_said_noted_and_kept(
         failing(2, KeyboardInterrupt(), patch)
         with pytest.raises(KeyboardInterrupt):
             go(home, tmp_path / "out", **asked)
-    assert "--size auto: mini; sees about 3 million tokens in the time\n" in capsys.readouterr().out
+    assert "--size auto: mini; sees about 3.4 million tokens in the time\n" in capsys.readouterr().out
     noted = read_recipe(tmp_path / "out" / "heedful.toml")
     assert (noted.model.size, noted.optimizer.lr) == ("mini", LEARNING_RATES["mini"])
     monkeypatch.setattr(undecided, "worthwhile", lambda *_, **__: ("large", 1.0))
@@ -240,20 +245,43 @@ def test_batches_that_suit_the_time_are_chosen_said_noted_and_kept(
     assert read_recipe(tmp_path / "added" / "heedful.toml").optimizer.batch_tokens == 8192  # as many steps
 
 
+def test_batches_suit_a_time():
+    recipe = Recipe(optimizer=OptimizerPart(batch_tokens="budget"), run=PretrainRun(steps=3))
+    with pytest.raises(UserError, match="--batch-tokens budget is for a --budget; with --steps, give a number"):
+        undecided.check_undecided(recipe)
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("noted", "length", "batch", "why"),
     [
-        ({}, "--batch-tokens budget is for a --budget; with --steps, give a number"),
-        (
-            {"start_from": "somewhere", "run": PretrainRun(budget="1h")},
-            "--batch-tokens budget is for new models; with --from, give a number",
-        ),
+        ("[optimizer]\nbatch_tokens = 320\n", 32, 320, "as in {}/heedful.toml"),
+        ('optimizer = "adamw"\n', 32, 8192, "which is usual, since {} does not say what it was trained with"),
+        ("[optimizer]\nbatch_tokens = 48\n", 64, 64, "the least that its sequences fit into"),
+        ("[learning]\nbatch = 16\n", 32, 8192, "which is usual, since {} does not say what it was trained with"),
+        (None, 32, 8192, "which is usual, since {} does not say what it was trained with"),
     ],
 )
-def test_batches_suit_the_time_of_a_new_model(changes: dict[str, Any], message: str):
-    recipe = Recipe(optimizer=OptimizerPart(batch_tokens="budget"), run=PretrainRun(steps=3))
-    with pytest.raises(UserError, match=message):
-        undecided.check_undecided(replace(recipe, **changes))
+def test_a_model_goes_on_with_the_batches_that_it_had(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    noted: str | None,
+    length: int,
+    batch: int,
+    why: str,
+):
+    go(home, tmp_path / "model", run__steps=1)
+    file = tmp_path / "model" / "heedful.toml"
+    file.unlink() if noted is None else file.write_text(noted, encoding="utf-8")
+    failing(1, KeyboardInterrupt(), monkeypatch)
+    asked: dict[str, Any] = {"optimizer__batch_tokens": "budget", "run__budget": "1h", "run__steps": None}
+    asked |= {"start_from": str(tmp_path / "model"), "vocabulary": VocabularyPart(), "model": ModelPart()}
+    capsys.readouterr()
+    with pytest.raises(KeyboardInterrupt):
+        go(home, tmp_path / "out", **asked, objective__length=length)
+    assert f"--batch-tokens budget: {batch}, {why.format(tmp_path / 'model')}\n" in capsys.readouterr().out
+    assert read_recipe(tmp_path / "out" / "heedful.toml").optimizer.batch_tokens == batch
 
 
 def test_a_run_killed_before_it_knew_finds_out_again(home: Path, tmp_path: Path):
@@ -286,16 +314,28 @@ def test_what_is_tried_is_like_the_run(home: Path, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("step", [0, 4])
-def test_out_of_memory_says_what_would_fit(step: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("error", "whose"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), "the GPU's memory"),
+        (
+            RuntimeError("[x.cpp:3] DefaultCPUAllocator: can't allocate memory: you"),
+            "this machine's free",
+        ),
+        (MemoryError(), "this machine's free memory"),
+    ],
+    ids=["gpu", "cpu", "python"],
+)
+def test_out_of_memory_says_what_would_fit(
+    error: Exception, whose: str, step: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     with monkeypatch.context() as patch:
-        failing(step, torch.OutOfMemoryError("CUDA out of memory"), patch)
+        failing(step, error, patch)
         with pytest.raises(UserError) as caught:
             go(home, tmp_path / "out")
     said = str(caught.value)
-    assert said.startswith(
-        "the GPU's memory is too small for this; try --batch-tokens 128 --accumulation 2, "
-        "or --batch-tokens auto, which finds what fits, in a new --out"
-    )
+    assert said.startswith(whose)
+    assert "memory is too small for this; try --batch-tokens 128 --accumulation 2, in a new --out" in said
     assert "\n" not in said
     assert ("; when more memory is free, go on with: heedful pretrain --resume --out" in said) == (step > 3)
     go(home, tmp_path / "out", resume=True)
@@ -363,7 +403,7 @@ def test_another_schedule_puts_the_decay_of_a_recipe_aside(tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--batch-tokens", "many"), "^--batch-tokens is 'many' but must be a whole number"),
+        (("--batch-tokens", "many"), "^--batch-tokens is 'many' but must be a whole number, auto or budget"),
         (("--optimizer", "sgd"), "^--optimizer is 'sgd'; choose from adamw, muon"),
         (("--schedule", "flat"), "^--schedule is 'flat'; choose from cosine, linear, trapezoid"),
         (("--decay", "0.2"), "^--decay is for --schedule trapezoid; leave it out: linear falls all along"),

@@ -1,16 +1,18 @@
 import json
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
 
+from heedful.commands import evaluating as commands
 from heedful.data import shards, sources
 from heedful.data import tokenizer as wordpiece
 from heedful.errors import UserError
-from heedful.formats.huggingface import save_model
-from heedful.models.bert import BertConfig, BertForPretraining, initialise
 from heedful.predict import load
 from heedful.runs.options import TextPart
 from heedful.runs.pretrained_evaluate import as_json, evaluate, lines
@@ -18,22 +20,15 @@ from heedful.runs.pretrained_evaluate import as_json, evaluate, lines
 WORDS = [f"{first}{second}" for first in "bdfgk" for second in ("an", "el", "im", "or", "ut")]
 
 
-def make(folder: Path, *, nsp: bool = True, words: list[str] = WORDS) -> Path:
+@pytest.fixture(scope="module")
+def make(write_bert: Callable[..., Path]) -> Callable[..., Path]:
     """A BERT that was never trained and reads 48 tokens at most."""
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join([*wordpiece.SPECIAL, *words]) + "\n", encoding="utf-8")
-    tokenizer = wordpiece.load(folder)
-    config = BertConfig(vocab_size=tokenizer.vocab_size, layers=1, dim=16, heads=2, ffn_dim=23, max_length=48)
-    model = BertForPretraining(config, nsp=nsp)
-    initialise(model, 0.1, torch.Generator().manual_seed(0))
-    save_model(model, folder)
-    wordpiece.save(tokenizer, folder, config.max_length)
-    return folder
+    return partial(write_bert, outputs="both", deviation=0.1, layers=1, dim=16, ffn_dim=23, max_length=48)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("models") / "bert")
+def model(tmp_path_factory: pytest.TempPathFactory, make: Callable[..., Path]) -> Path:
+    return make(tmp_path_factory.mktemp("models") / "bert", WORDS)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +60,9 @@ def test_a_model_that_knows_nothing_is_as_good_as_chance(model: Path, text: Path
     assert evaluate(load(model, "cpu"), [str(text)], TextPart(), None) == found
 
 
-def test_a_model_that_says_the_same_of_everything(tmp_path: Path, text: Path):
+def test_a_model_that_says_the_same_of_everything(tmp_path: Path, make: Callable[..., Path], text: Path):
     """Of pairs that they follow, which half of them do; in every blank one word."""
-    folder = make(tmp_path / "bert")
+    folder = make(tmp_path / "bert", WORDS)
     predictor = load(folder, "cpu")
     assert predictor.words is not None
     assert predictor.words.nsp is not None
@@ -84,8 +79,10 @@ def test_a_model_that_says_the_same_of_everything(tmp_path: Path, text: Path):
     assert evaluate(predictor, [str(text)], TextPart(), 32).words_right == pytest.approx(share, abs=0.03)
 
 
-def test_models_with_and_without_next_sentences_are_asked_the_same(tmp_path: Path, model: Path, text: Path):
-    found = evaluate(load(make(tmp_path / "bert", nsp=False), "cpu"), [str(text)], TextPart(), 16)
+def test_models_with_and_without_next_sentences_are_asked_the_same(
+    tmp_path: Path, make: Callable[..., Path], model: Path, text: Path
+):
+    found = evaluate(load(make(tmp_path / "bert", WORDS, outputs="words"), "cpu"), [str(text)], TextPart(), 16)
     both = evaluate(load(model, "cpu"), [str(text)], TextPart(), 16)
     assert (found.sequences, found.masked) == (both.sequences, both.masked)
     assert found.next_sentence_right is found.pairs is None
@@ -103,6 +100,14 @@ def test_texts_of_one_sentence_each_have_no_next(model: Path, tmp_path: Path):
     assert lines(found)[-1].startswith("no next sentences to ask about: that takes two documents or more")
 
 
+def test_text_that_the_tokenizer_does_not_know_is_told_of(model: Path, text: Path, tmp_path: Path):
+    strange = tmp_path / "strange.txt"
+    strange.write_text("ж ж ж ж ban ж ж\nж ж ban ж\n\nж ж ж\nж ban\n" * 7, encoding="utf-8")
+    told = [evaluate(load(model, "cpu"), [str(one)], TextPart(), None) for one in (text, strange)]
+    assert told[0].unknown < 0.01 < 0.5 < told[1].unknown
+    assert [("does the tokenizer suit the text?" in lines(one)[-1]) for one in told] == [False, True]
+
+
 def test_of_shards_what_they_hold_out(model: Path, text: Path, tmp_path: Path):
     made = shards.prepare([text], sources.TextOptions(), wordpiece.load(model), share=0.3, folder=tmp_path / "shards")
     found = evaluate(load(model, "cpu"), [str(tmp_path / "shards")], TextPart(), None)
@@ -111,7 +116,7 @@ def test_of_shards_what_they_hold_out(model: Path, text: Path, tmp_path: Path):
     assert lines(found)[0].startswith(f"held out: {found.documents} documents, ")
 
 
-def test_shards_that_do_not_fit(model: Path, text: Path, tmp_path: Path):
+def test_shards_that_do_not_fit(model: Path, text: Path, tmp_path: Path, make: Callable[..., Path]):
     predictor, none = load(model, "cpu"), tmp_path / "none"
     shards.prepare([text], sources.TextOptions(), wordpiece.load(model), share=0.0, folder=none)
     with pytest.raises(UserError, match="holds nothing out to evaluate on; name text that the model has not seen"):
@@ -122,7 +127,7 @@ def test_shards_that_do_not_fit(model: Path, text: Path, tmp_path: Path):
         evaluate(predictor, [str(text)], TextPart(text="review"), None)
     with pytest.raises(UserError, match="is prepared already; leave --text out"):
         evaluate(predictor, [str(none)], TextPart(text="review"), None)
-    other = make(tmp_path / "other", words=WORDS[::-1])
+    other = make(tmp_path / "other", WORDS[::-1])
     with pytest.raises(UserError, match="tokenizer"):
         evaluate(load(other, "cpu"), [str(none)], TextPart(), None)
 
@@ -145,3 +150,23 @@ def test_what_is_said(model: Path, text: Path):
         f"next sentence right  {found.next_sentence_right:.2%}  of {found.pairs} pairs",
     ]
     assert json.loads(json.dumps(as_json(found)))["next_sentence_right"] == found.next_sentence_right
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"pair": "b"},
+        {"label": ("label",)},
+        {"picture": Path("confusion.png")},
+        {"predictions": Path("answers.jsonl")},
+        {"worst": 0},
+        {"skip_bad": True},
+        {"truncate": True},
+    ],
+)
+def test_what_says_nothing_to_such_a_model_is_refused(model: Path, text: Path, flags: dict[str, Any]):
+    (name,) = flags
+    with pytest.raises(
+        UserError, match=f"^--{name.replace('_', '-')} says nothing to .*, which fills blanks; leave it"
+    ):
+        commands.evaluate(model, (str(text),), device="cpu", **flags)

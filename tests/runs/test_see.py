@@ -224,6 +224,7 @@ def test_arrays_have_an_answer_for_each_row(tmp_path: Path, predictor: ImagePred
     assert len(said_of(predictor, tmp_path / "parts.npz")) == 4
     refused = {
         "images.npy[3]": "has no image 3; it has 3, counted from 0",
+        "images.npy[-1]": "has no image -1; it has 3, counted from 0",
         "unclear.npz": "holds one, two; name the array with the images x or images",
         "parts.npz[0]": r"holds several arrays of images \(.*x_train, .*x_test\); save the one that is meant alone",
     }

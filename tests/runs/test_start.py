@@ -9,8 +9,8 @@ import torch
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import BertConfig, BertForPretraining, Transform, initialise
 from heedful.models.heads import Head
-from heedful.runs.finetune_options import FinetuneRecipe
-from heedful.runs.start import build
+from heedful.runs.finetune_options import FinetuneRecipe, LearningPart
+from heedful.runs.start import build, optimizer_for
 
 PLAIN = BertConfig(vocab_size=31, layers=2, dim=12, heads=2, ffn_dim=13, max_length=11)
 MODERN = dataclasses.replace(PLAIN, pre_norm=True, positions="rotary", gated=True, bias=False, segments=0)
@@ -48,3 +48,15 @@ def test_a_published_model_without_a_pooler_gets_a_new_one(tmp_path: Path):
     first, again = (build(FinetuneRecipe(start_from=str(tmp_path)), CLASSES) for _ in range(2))
     assert torch.equal(first.bert.pooler.weight, again.bert.pooler.weight)
     assert not torch.equal(first.bert.pooler.weight, words.mlm.transform.dense.weight)
+
+
+@pytest.mark.parametrize(
+    ("freeze", "learning"), [(-1, {"output", "pooler"}), (1, {"layers.1", "final_norm", "output", "pooler"})]
+)
+def test_what_is_frozen(tmp_path: Path, freeze: int, learning: set[str]):
+    pretrained(tmp_path, MODERN, nsp=False)
+    made = build(FinetuneRecipe(start_from=str(tmp_path)), CLASSES)
+    optimizer_for(made, LearningPart(lr=1e-3, freeze=freeze))
+    names = {name.removeprefix("bert.") for name, parameter in made.named_parameters() if parameter.requires_grad}
+    assert names
+    assert {next(part for part in learning if name.startswith(part)) for name in names} == learning

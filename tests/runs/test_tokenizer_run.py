@@ -145,7 +145,10 @@ def test_every_document_is_never_held_out(file, tmp_path):
     [document] = sources.documents([one], sources.TextOptions())
     assert held_out(document, 0.999)
     assert corpus.held_out_share(TextPart(held_out=0.999), [one]) == 0
-    assert corpus.held_out_share(TextPart(held_out=0.999999), [file]) == 0
+    with pytest.raises(
+        UserError, match=r"--held-out 0\.999999 leaves none of the 125 documents to train on; use less"
+    ):
+        corpus.held_out_share(TextPart(held_out=0.999999), [file])
     said = tokenizer.make([str(one)], TextPart(held_out=0.999), SMALL, tmp_path / "tokenizer")
     assert said[0].startswith("47 tokens")
     advice = "whole documents are held out, and this text is only one document: separate documents by blank lines"
@@ -261,13 +264,6 @@ def test_no_text_is_refused(tmp_path):
             cache=tmp_path,
             say=print,
         )
-
-
-def test_the_cache_is_where_the_system_says(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert corpus.default_cache() == tmp_path / "heedful"
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert corpus.default_cache() == Path.home() / ".cache" / "heedful"
 
 
 def test_a_vocabulary_of_no_given_size_is_as_large_as_the_text_supports(file):

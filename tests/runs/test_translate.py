@@ -10,6 +10,7 @@ from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.errors import UserError
 from heedful.predict import Translator, load_translator
+from heedful.predict.reading import Pace
 from heedful.predict.translator import NOTHING
 from heedful.runs import translate as runs
 from heedful.runs.translate import Wanted, as_table, links, translate
@@ -47,7 +48,7 @@ def said(capsys: pytest.CaptureFixture, good: Translator, source: Path | None, a
 def test_line_n_answers_line_n(
     good: Translator, texts: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, chunk: int
 ):
-    monkeypatch.setattr(runs, "CHUNK", chunk)
+    monkeypatch.setattr(runs, "Pace", lambda: Pace(chunk))
     assert said(capsys, good, texts, wanted()) == ANSWERS
 
 

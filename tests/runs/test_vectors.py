@@ -1,4 +1,3 @@
-import functools
 import hashlib
 import io
 import json
@@ -23,8 +22,9 @@ from heedful.data.inputs import Input
 from heedful.data.tokenizer import SPECIAL, Tokenizer
 from heedful.errors import UserError
 from heedful.models.bert import Bert, BertConfig, initialise
-from heedful.predict import Predictor, reading
+from heedful.predict import Predictor
 from heedful.predict.engine import TorchEngine
+from heedful.predict.reading import Pace
 from heedful.runs import vectors
 from heedful.runs.vectors import Best, Hit, embed, search
 
@@ -175,7 +175,7 @@ def test_there_is_room_for_any_number_of_rows(dim):
 )
 @pytest.mark.parametrize("chunk", [1, 3, 4096])
 def test_rows_that_cannot_be_read_are_zeros(counted, tmp_path, monkeypatch, blank, said, chunk):
-    monkeypatch.setattr(vectors, "answers", functools.partial(reading.answers, chunk=chunk))
+    monkeypatch.setattr(Predictor, "pace", lambda *_: Pace(chunk))
     lines = [" " if number in blank else TEXTS[number % 7] for number in range(10)]
     file, out = tmp_path / "texts.txt", tmp_path / "v.npy"
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -282,7 +282,7 @@ def test_what_a_dead_process_left_is_removed(counted, file, tmp_path):
 
 def test_memory_does_not_grow_with_the_file(tokenizer, file, tmp_path, monkeypatch):
     """The vectors are 10 MB, the texts 5; blocks of 64 rows are a quarter of one, in a few copies and precisions."""
-    monkeypatch.setattr(vectors, "answers", functools.partial(reading.answers, chunk=64))
+    monkeypatch.setattr(Predictor, "pace", lambda *_: Pace(64))
     monkeypatch.setattr(vectors, "CHUNK", 64)
     monkeypatch.setattr(text_lines, "CHUNK", 1 << 14)
     wide = Predictor(Counted(1009), tokenizer, "counts")
@@ -393,7 +393,8 @@ def test_pairs_and_columns(counted, tmp_path):
     (hits,) = search(counted, file, ["mat"], columns=NAMED, top=1)
     assert (hits[0].row, hits[0].text) == (2, "a\tmat")
     out = tmp_path / "v.npy"
-    embed(counted, file, out, columns=Columns(text="sentence2"))
+    assert embed(counted, file, out, columns=NAMED).endswith("--text COLUMN takes one column alone")
+    assert embed(counted, file, out, columns=Columns(text="sentence2")).endswith(" numbers")
     (hits,) = search(counted, file, ["dog"], columns=Columns(text="sentence2"), top=1, vectors=out)
     assert hits[0].text == "the dog"
     assert "holds other texts" in refused(lambda: search(counted, file, ["dog"], columns=NAMED, vectors=out))
@@ -492,6 +493,8 @@ def longer(out: Path) -> None:
         (cut, "{out} is not a whole .npy file"),
         (lambda out: out.write_bytes(b"not an array"), "{out} is not a whole .npy file"),
         (lambda out: out.write_bytes(b""), "{out} is not a whole .npy file"),
+        (lambda out: np.save(out, np.full((7, 13), np.nan, np.float32)), "{out} has no vector to compare with"),
+        (lambda out: np.save(out, np.zeros((7, 13), np.float32)), "{out} has no vector to compare with"),
         (lambda out: np.save(out, np.zeros(7, np.float32)), "{out} does not hold a vector a row"),
         (lambda out: np.save(out, np.zeros((7, 13), np.int64)), "{out} does not hold a vector a row"),
         (longer, "{out} and v.npy.json do not belong together; run `heedful embed` again"),

@@ -167,9 +167,7 @@ def test_a_run_that_is_stopped_and_resumed_equals_one_that_was_not(
         return real(*arguments)  # pyrefly: ignore
 
     monkeypatch.setattr(word_vectors, "learn", learn)
-    with pytest.raises(
-        Interrupted, match=r"at step 13; go on with: heedful train-vectors --resume --out \S+ --cache \S+$"
-    ):
+    with pytest.raises(Interrupted, match=r"at step 13; go on with: heedful train-vectors --resume --out \S+$"):
         word_vectors.train_vectors(stopped)
     assert not (stopped.out / "vectors.txt").exists()
     assert len(checkpoint.steps(stopped.out / "checkpoints")) == 1

@@ -141,6 +141,21 @@ def test_a_damaged_one_is_reported_and_the_one_before_is_used(tmp_path: Path, da
     assert "damaged" in warnings[0]
 
 
+def test_a_disk_that_fails_for_a_while_damages_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    save(tmp_path, 3, 5)
+
+    def fail(path: Path) -> str:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "file_digest", fail)
+        with pytest.raises(
+            UserError, match=r"can't be read now \(Stale file handle\); try again, or remove that folder"
+        ):
+            load(tmp_path)
+    assert load(tmp_path) == (5, [])
+
+
 def test_the_report_says_which_file_is_not_as_it_was(tmp_path: Path):
     save(tmp_path, 3, 5)
     flip(tmp_path / "step-00000005")

@@ -112,9 +112,20 @@ def test_a_record_is_closed_whatever_ends_the_run(tmp_path: Path):
 def test_reading_where_there_is_no_run_or_a_broken_one_is_a_users_mistake(tmp_path: Path):
     with pytest.raises(UserError, match=r"holds no run: it has no metrics\.jsonl"):
         log.read(tmp_path)
-    (tmp_path / log.FILE).write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match="is damaged"):
-        log.read(tmp_path)
+    with pytest.raises(UserError, match=r"none holds no run: there is no such folder"):
+        log.read(tmp_path / "none")
+    good = b'{"kind": "train", "step": 1}\n'
+    for bad in (b"{", b"[1]", b'"train"', b"\xff", b'{"step": 2}', b""):
+        (tmp_path / log.FILE).write_bytes(good + bad + b"\n" + good)
+        with pytest.raises(UserError, match=r"metrics\.jsonl: line 2 is no report of a run; remove it"):
+            log.read(tmp_path)
+
+
+def test_what_a_kill_has_cut_short_is_not_read(tmp_path: Path):
+    (tmp_path / log.FILE).write_bytes(b'{"kind": "train", "step": 1}\n{"kind": "tr')
+    assert [report["step"] for report in log.read(tmp_path)] == [1]
+    (tmp_path / log.FILE).write_bytes(b"")
+    assert log.read(tmp_path) == []
 
 
 def test_without_a_terminal_progress_is_a_plain_line_every_twentieth(tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -139,6 +150,11 @@ def test_only_the_leading_rank_speaks(tmp_path: Path, capsys: pytest.CaptureFixt
         run.metrics("train", 1, {})
     assert tuple(capsys.readouterr()) == ("", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_are_written_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture):
+    Log(tmp_path, leads=True).note("mixed 1:100:5 in :key: [bold]")
+    assert capsys.readouterr().out == "mixed 1:100:5 in :key: [bold]\n"
 
 
 def test_notes_are_for_people_and_warnings_for_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture):

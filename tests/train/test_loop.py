@@ -3,6 +3,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -346,24 +347,32 @@ def test_a_run_in_two_parts_equals_one_in_one():
     assert torch.equal(first.model.bias, whole.model.bias)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_that_is_told_to_stop_saves_and_puts_the_signals_back(number: signal.Signals):
-    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    run = Run(line(), [points((1, 2))], replace(PLAN, checkpoint_steps=2), on_save=told_to_stop(number, after=2))
-    with pytest.raises(Interrupted, match="stopped and saved at step 3"):
-        run.train()
-    assert [now.step for now in run.saved] == [2, 3]
-    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
-
-
-def test_under_nohup_a_closed_terminal_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@contextmanager
+def at_a_closed_terminal(handler: signal.Handlers) -> Iterator[None]:
+    """What is to happen then; otherwise it depends on who runs the tests, and how."""
+    before = signal.signal(signal.SIGHUP, handler)
     try:
-        run = Run(line(), [points((1, 2))], PLAN, on_save=told_to_stop(signal.SIGHUP, after=1))
-        run.train()
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        yield
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_stop_saves_and_puts_the_signals_back(number: signal.Signals):
+    run = Run(line(), [points((1, 2))], replace(PLAN, checkpoint_steps=2), on_save=told_to_stop(number, after=2))
+    with at_a_closed_terminal(signal.SIG_DFL):
+        before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        with pytest.raises(Interrupted, match="stopped and saved at step 3"):
+            run.train()
+        assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    assert [now.step for now in run.saved] == [2, 3]
+
+
+def test_under_nohup_a_closed_terminal_is_no_reason_to_stop():
+    run = Run(line(), [points((1, 2))], PLAN, on_save=told_to_stop(signal.SIGHUP, after=1))
+    with at_a_closed_terminal(signal.SIG_IGN):
+        run.train()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_no_step_of_a_budget_is_wasted():

@@ -13,6 +13,10 @@ from heedful.arguments import optional
 from heedful.commands.output import say, warn
 from heedful.data.columns import Columns
 from heedful.errors import UserError
+from heedful.wording import shortened
+
+LONGEST_HIT = 300
+"""Characters of a text that was found, on a terminal."""
 
 Flag = Annotated[bool, FlagCreatePairsOff]
 Column = Annotated[str | None, optional(metavar="COLUMN")]
@@ -29,7 +33,7 @@ def fill(
 
     Args:
         model: A model folder.
-        text: Texts with [MASK] in them; without any, lines from standard input.
+        text: Texts with [MASK] in them; without any, or for -, lines from standard input.
         top: Candidates to show for each blank.
         json: One JSON object a text.
     """
@@ -37,7 +41,7 @@ def fill(
 
     predictor = load_predictor(model)
     answered = 0
-    for chunk in _chunks(_checked(text or _lines())):
+    for chunk in _chunks(_checked(_lines() if text in ((), ("-",)) else text)):
         try:
             answers = predictor.fill(chunk, top)
         except UserError:  # one of them is wrong: answer those before it
@@ -118,6 +122,10 @@ def predict(
         echo=echo,
     )
     form = format or ("tsv" if out is not None and out.suffix == ".tsv" else "jsonl")
+    if format is None and out is not None and out.suffix.lower() in (".csv", ".parquet"):
+        raise UserError(
+            f"answers are written as jsonl or tsv, not as {out.suffix[1:]}; try --out {out.with_suffix('.tsv')}"
+        )
     if form == "tsv" and n_best > 1:
         raise UserError("a line of tsv holds one answer; leave --n-best out, or write jsonl")
     source = None if file == "-" else one_file(file)
@@ -214,7 +222,7 @@ def search(
         pair: Column of the second text, where vectors of pairs were made.
         truncate: Cut texts that are too long, where else they are refused.
         skip_bad: Pass over rows that can't be read.
-        json: One JSON object a query.
+        json: One JSON object a query, with whole texts.
         errors: What to do with bytes that are not UTF-8.
         device: Where to compute.
     """
@@ -223,6 +231,8 @@ def search(
     from heedful.runs.dataset import one_file
     from heedful.runs.finetune_options import trained_with
 
+    if not query:
+        raise UserError("there is nothing to look for; give a QUERY after the file, or several")
     found = run.search(
         load_predictor(model, device),
         one_file(file),
@@ -242,7 +252,7 @@ def search(
             continue
         say(one)
         for hit in hits:
-            say(f"  {hit.similarity:6.3f}  {' '.join(hit.text.split())}  ({hit.where})")
+            say(f"  {hit.similarity:6.3f}  {shortened(' '.join(hit.text.split()), LONGEST_HIT)}  ({hit.where})")
 
 
 def generate(
@@ -298,12 +308,11 @@ def _lines() -> Iterator[str]:
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """The same texts; bytes that are not UTF-8 come from a shell or a pipe as halves of characters."""
+    """The same texts, each checked when it is its turn."""
+    from heedful.data.tokenizer import check_texts
+
     for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UserError(f"{text[:60]!r} is not UTF-8 at character {error.start + 1}; convert it first") from None
+        check_texts([text])
         yield text
 
 

@@ -12,7 +12,7 @@ from heedful.errors import UserError
 
 Flag = Annotated[bool, FlagCreatePairsOff]
 Column = Annotated[str | None, optional(metavar="COLUMN")]
-BEAM = 5
+BEAM, WORST = 5, 5
 
 
 def evaluate(
@@ -29,7 +29,7 @@ def evaluate(
     beam: Annotated[int | None, optional(metavar="N")] = None,
     length_penalty: Annotated[float | None, optional(metavar="A")] = None,
     length: Annotated[int | None, optional(metavar="N")] = None,
-    worst: int = 5,
+    worst: Annotated[int | None, optional(metavar="N")] = None,
     predictions: Annotated[Path | None, optional(metavar="FILE")] = None,
     picture: Annotated[Path | None, optional(metavar="FILE")] = None,
     json: Flag = False,
@@ -61,7 +61,8 @@ def evaluate(
         beam: Translators: hypotheses that are followed at once (5 by default).
         length_penalty: Translators: higher favours longer translations (1 by default).
         length: Pretrained models: tokens in a sequence, special ones included (128 by default).
-        worst: Mistakes to show: those that the model was surest of, of a translator those with the lowest chrF.
+        worst: Mistakes to show (5 by default): those that the model was surest of, of a translator those with the
+            lowest chrF.
         predictions: Write truth and answer of every example here, one JSON object a line.
         picture: Draw the confusion matrix here, as png, svg or pdf.
         json: Everything as one JSON object.
@@ -76,7 +77,7 @@ def evaluate(
     from heedful.predict import ImagePredictor, Predictor, Translator, load
     from heedful.runs.finetune_options import DataPart, trained_with
 
-    if worst < 0:
+    if worst is not None and worst < 0:
         raise UserError(f"worst {worst} must not be negative; 0 shows no mistakes")
     if picture is not None:
         from heedful.runs.pictures import check_format
@@ -85,6 +86,7 @@ def evaluate(
     if predictions is not None and not predictions.parent.is_dir():
         raise UserError(f"{predictions} can't be written: there is no folder {predictions.parent}; make it first")
     file = file or _own(model)
+    mistakes = WORST if worst is None else worst
     loaded = load(model, device, precision=precision, engine=engine, int8=int8)
     of_texts = {"text": text, "pair": pair, "label": label, "separator": separator}
     of_translators = {"source": source, "target": target, "language": language, "tokenised": tokenised}
@@ -108,7 +110,7 @@ def evaluate(
             language=language,
             tokenised=tokenised,
             truncate=truncate,
-            worst=worst,
+            worst=mistakes,
         )
         _tell(run, run.evaluate(loaded, file, test), json, predictions)
         return
@@ -116,7 +118,7 @@ def evaluate(
     if isinstance(loaded, ImagePredictor):
         of_texts |= {"truncate": truncate, "errors": errors != "strict"}
         _refuse(of_texts, f"says nothing to {model}, which reads images")
-        _of_images(loaded, model, file, worst, json, predictions, picture, skip_bad)
+        _of_images(loaded, model, file, mistakes, json, predictions, picture, skip_bad)
         return
     if pretrained:
         others = {
@@ -125,6 +127,7 @@ def evaluate(
             "separator": separator,
             "picture": picture,
             "predictions": predictions,
+            "worst": worst,
         }
         others |= {"truncate": truncate, "skip-bad": skip_bad}
         _refuse(others, f"says nothing to {model}, which fills blanks")
@@ -145,7 +148,7 @@ def evaluate(
         truncate=truncate,
         skip_bad=skip_bad,
     )
-    _with_head(loaded, file, part, trained.columns, worst, json, predictions, picture)
+    _with_head(loaded, file, part, trained.columns, mistakes, json, predictions, picture)
 
 
 def _own(model: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -175,7 +176,33 @@ def pretrain_options(arguments: list[str]) -> Any:
     # MISSING keeps --out required although the rest has defaults.
     from tyro import MISSING
 
-    return parse(PretrainOptions, "pretrain", arguments, default=PretrainOptions(settings=base, out=MISSING))
+    options = parse(PretrainOptions, "pretrain", arguments, default=PretrainOptions(settings=base, out=MISSING))
+    recipe = options.settings
+    noted = options.resume and options.recipe is None  # by the run itself
+    if recipe.start_from is None or noted or _told_of_next_sentences(options.recipe, arguments):
+        return options
+    objective = replace(recipe.objective, nsp=_tells_next_sentences(recipe.start_from))
+    return replace(options, settings=replace(recipe, objective=objective))
+
+
+def _told_of_next_sentences(recipe: str | None, arguments: list[str]) -> bool:
+    """Whether the user, or the recipe, says if a model is to learn them."""
+    from heedful.config import read_toml
+    from heedful.runs.options import recipe_path
+
+    typed = {"--nsp", "--no-nsp", "--no_nsp"} & {*arguments}
+    return bool(typed) or (recipe is not None and "nsp" in read_toml(recipe_path(recipe)).get("objective", {}))
+
+
+def _tells_next_sentences(folder: str) -> bool:
+    """Whether a model has a head for next sentences, or none at all and the form of one that learns them."""
+    from heedful.formats.huggingface import load_model
+    from heedful.models.bert import BertForPretraining
+
+    model = load_model(folder)  # which alone is sure: what config.json says of heads need not be so
+    if isinstance(model, BertForPretraining):
+        return model.nsp is not None
+    return model.config.published and model.config.segments > 1
 
 
 def finetune_options(arguments: list[str]) -> Any:

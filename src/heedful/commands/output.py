@@ -11,7 +11,8 @@ def say(line: str) -> None:
 
 def warn(line: str) -> None:
     """A line on standard error."""
-    print(f"heedful: {' '.join(line.split())}", file=sys.stderr, flush=True)
+    # With its end, so that lines of several processes do not run into each other.
+    print(f"heedful: {' '.join(line.split())}\n", end="", file=sys.stderr, flush=True)
 
 
 def facts(found: list[tuple[str, str]], *, as_json: bool) -> None:

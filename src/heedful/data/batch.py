@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heedful.data.inputs import Input
+from heedful.data.inputs import Input, Inputs
 
 
 class PretrainingBatch(NamedTuple):
@@ -71,13 +71,13 @@ class LabelledBatch(NamedTuple):
 
 def collate(inputs: Sequence[Input]) -> InputBatch:
     """Inputs, end to end."""
-    lengths = np.array([len(one.ids) for one in inputs])
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    many = Inputs.of(inputs)
+    lengths = many.lengths
+    second = np.repeat(many.offsets[:-1] + many.seconds, lengths)  # (N,) where that of the token's input begins
     return InputBatch(
-        np.concatenate([one.ids for one in inputs]).astype(np.int64),
-        (places >= np.repeat([one.second for one in inputs], lengths)).astype(np.int64),
-        offsets.astype(np.int32),
+        many.ids.astype(np.int64),
+        (np.arange(len(many.ids)) >= second).astype(np.int64),
+        many.offsets.astype(np.int32),
         int(lengths.max()),
     )
 

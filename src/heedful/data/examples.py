@@ -15,6 +15,8 @@ from heedful.errors import UserError
 
 SHORT = 0.1
 """The share of examples with a random shorter length."""
+SAMPLED, SENTENCES = 2000, 50
+"""Documents of a corpus, and sentences of each from its beginning, that show what pairs it gives."""
 
 
 class Examples(NamedTuple):
@@ -82,6 +84,23 @@ def plan_pairs(sentences: np.ndarray, documents: np.ndarray, length: int, rng: n
         position[active] = np.where(follows, chunk_end, a_end)
         lead += 2 * int(follows.sum()) - len(active)
     return Examples(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
+
+
+def true_share(sentences: np.ndarray, documents: np.ndarray, length: int) -> float:
+    """The share of true successors among the pairs of some documents.
+
+    Less than half where most documents are single sentences, or sentences leave no room for the next one.
+    """
+    chosen = np.linspace(0, len(documents) - 2, min(SAMPLED, len(documents) - 1)).astype(np.int64)
+    first = documents[chosen]
+    sizes = np.minimum(documents[chosen + 1] - first, SENTENCES)
+    ends = np.cumsum(sizes)
+    if len(sizes) < 2 or ends[-1] == len(sizes):
+        return 0.0
+    which = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
+    lengths = sentences[which + 1] - sentences[which]
+    some = np.cumsum([0, *lengths]), np.cumsum([0, *sizes])
+    return 1 - float(plan_pairs(*some, length, np.random.default_rng(0)).unrelated.mean())
 
 
 def plan_singles(sentences: np.ndarray, documents: np.ndarray, length: int, rng: np.random.Generator) -> Examples:

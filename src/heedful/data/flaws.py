@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from heedful.errors import UserError
+from heedful.wording import shortened
 
 OR_SKIP = "or pass over such rows with --skip-bad"
 """How a flaw ends that only readers with that option tell."""
@@ -32,8 +33,7 @@ class Flaw(NamedTuple):
 
 def shown(value: object) -> str:
     """A value as a problem shows it, short enough for its line."""
-    text = repr(value)
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+    return shortened(repr(value), _LONG)
 
 
 def reason(flaw: Flaw) -> str:

@@ -3,12 +3,13 @@
 Knows what fits, and where each token came from; nothing of labels. Text that does not fit is never cut in silence:
 every result tells how much there was.
 
-Shapes: T tokens of an input, W words of a window, C context tokens of a window.
+Shapes: T tokens of an input, W words of a window, C context tokens of a window; B inputs, N tokens of them all.
 """
 
 import unicodedata
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, repeat
+from typing import NamedTuple, overload
 
 import numpy as np
 
@@ -25,11 +26,70 @@ class Input(NamedTuple):
     """Where the second segment begins; T without one."""
 
 
-class TextInput(NamedTuple):
-    """A text or a pair, and how long it was before it was made to fit."""
+class Inputs(Sequence[Input]):
+    """Inputs end to end in few arrays: a GPU reads many faster than Python makes an object of each."""
 
-    input: Input
-    tokens: int
+    def __init__(self, ids: np.ndarray, offsets: np.ndarray, seconds: np.ndarray) -> None:
+        self.ids = ids
+        """(N,) int32."""
+        self.offsets = offsets
+        """(B + 1,) int64: where each input begins in `ids`, and N."""
+        self.seconds = seconds
+        """(B,) int64: where in each input its second segment begins."""
+
+    @classmethod
+    def of(cls, inputs: Sequence[Input]) -> "Inputs":
+        """Any inputs; those that are so already stay as they are."""
+        if isinstance(inputs, Inputs):
+            return inputs
+        lengths = np.array([len(one.ids) for one in inputs], np.int64)
+        ids = np.concatenate([one.ids for one in inputs]) if inputs else np.empty(0, np.int32)
+        return cls(ids, begins(lengths), np.array([one.second for one in inputs], np.int64))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) tokens of each."""
+        return np.diff(self.offsets)
+
+    def take(self, numbers: Sequence[int]) -> "Inputs":
+        """Some of them, in this order."""
+        chosen = np.array(numbers, np.int64)
+        lengths = self.lengths[chosen]
+        offsets = begins(lengths)
+        # Where each token comes from: as far from its input's begin as it will be.
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], lengths)
+        return Inputs(self.ids[places], offsets, self.seconds[chosen])
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    @overload
+    def __getitem__(self, number: int) -> Input: ...
+    @overload
+    def __getitem__(self, number: slice) -> "Inputs": ...
+
+    def __getitem__(self, number: int | slice) -> "Input | Inputs":
+        if isinstance(number, slice):
+            return self.take(range(len(self))[number])
+        place = range(len(self))[number]  # as any sequence: from the end too, and not beyond
+        return Input(self.ids[self.offsets[place] : self.offsets[place + 1]], int(self.seconds[place]))
+
+    def __iter__(self) -> Iterator[Input]:
+        for (first, end), second in zip(pairwise(self.offsets.tolist()), self.seconds.tolist(), strict=True):
+            yield Input(self.ids[first:end], second)
+
+
+def begins(lengths: np.ndarray) -> np.ndarray:
+    """(B,) -> (B + 1,): where each begins if they lie end to end, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+class TextInputs(NamedTuple):
+    """Texts or pairs, and how long they were before they were made to fit."""
+
+    inputs: Inputs
+    tokens: np.ndarray
+    """(B,) int64."""
 
 
 class WordWindow(NamedTuple):
@@ -63,27 +123,26 @@ def no_room(where: str, length: int) -> Flaw:
     return Flaw(where, f"the question leaves no room for its context in {length} tokens; shorten it")
 
 
-def text_inputs(
-    tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None, length: int
-) -> list[TextInput]:
+def text_inputs(tokenizer: Tokenizer, texts: Sequence[str], pairs: Sequence[str] | None, length: int) -> TextInputs:
     """Texts, or pairs of texts, as inputs of at most `length` tokens."""
-    first = tokenizer.encode(texts)
-    if pairs is None:
-        return [_text_input(tokenizer, a, None, length) for a in first]
-    return [_text_input(tokenizer, a, b, length) for a, b in zip(first, tokenizer.encode(pairs), strict=True)]
-
-
-def _text_input(tokenizer: Tokenizer, a: list[int], b: list[int] | None, length: int) -> TextInput:
-    if b is None:
-        tokens = len(a) + 2
-        ids = [tokenizer.cls, *a[: length - 2], tokenizer.sep]
-        return TextInput(Input(np.array(ids, np.int32), len(ids)), tokens)
-    tokens = len(a) + len(b) + 3
-    if tokens > length:
-        room_a, room_b = shares(len(a), len(b), length - 3)
-        a, b = a[:room_a], b[:room_b]
-    ids = [tokenizer.cls, *a, tokenizer.sep, *b, tokenizer.sep]
-    return TextInput(Input(np.array(ids, np.int32), len(a) + 2), tokens)
+    others = repeat(None, len(texts)) if pairs is None else tokenizer.encode(pairs)
+    ids: list[int] = []
+    ends, seconds, tokens = [0], [], []
+    for a, b in zip(tokenizer.encode(texts), others, strict=True):
+        tokens.append(len(a) + 2 if b is None else len(a) + len(b) + 3)
+        first, second = a, b
+        if b is None:
+            first = a[: length - 2]
+        elif tokens[-1] > length:
+            room_a, room_b = shares(len(a), len(b), length - 3)
+            first, second = a[:room_a], b[:room_b]
+        ids += [tokenizer.cls, *first, tokenizer.sep]
+        seconds.append(len(ids) - ends[-1])
+        if second is not None:
+            ids += [*second, tokenizer.sep]
+        ends.append(len(ids))
+    inputs = Inputs(np.array(ids, np.int32), np.array(ends), np.array(seconds, np.int64))
+    return TextInputs(inputs, np.array(tokens, np.int64))
 
 
 def shares(a: int, b: int, room: int) -> tuple[int, int]:
@@ -144,7 +203,7 @@ def question_windows(
     """
     asked = tokenizer.encode(questions)
     distinct = list(dict.fromkeys(contexts))  # many questions are asked about one context
-    encodings = tokenizer.backend.encode_batch(distinct, add_special_tokens=False)
+    encodings = tokenizer.read(distinct)
     read = {
         context: (encoding.ids, characters(context, encoding.offsets))
         for context, encoding in zip(distinct, encodings, strict=True)

@@ -51,7 +51,7 @@ def check_batch_tokens(tokens: int, length: int) -> None:
     """Refuse batches that can't hold one sequence."""
     if tokens < length:
         raise UserError(
-            f"batch_tokens {tokens} is less than one sequence of {length}; try {32 * length}, or a shorter --length"
+            f"--batch-tokens {tokens} is less than one sequence of {length}; try {32 * length}, or a shorter --length"
         )
 
 

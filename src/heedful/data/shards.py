@@ -3,11 +3,13 @@
 A folder of shards is named by a hash of the input's content, the tokenizer and the options, so the same
 preparation is never done twice and a changed input is never mistaken for the old one. It takes its name only
 when it is complete. It holds, for the training and for the held-out documents, three flat files: `tokens`,
-`sentences` (token offsets) and `documents` (sentence offsets); the tokenizer; and `meta.json`.
+`sentences` (token offsets) and `documents` (sentence offsets); the tokenizer; and `meta.json`, which knows how large
+they are and what they hash to.
 """
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -30,7 +32,13 @@ FORMAT = 1
 CHUNK = 1 << 18
 """Characters encoded at once: enough for all cores, little enough to stay small."""
 
+PARTS, FILES = ("train", "heldout"), ("tokens", "sentences", "documents")
+
 Document = Sequence[str]
+
+
+class OutOfReach(UserError):  # noqa: N818 (named by what is wrong)
+    """A disk or a system that fails, maybe for a while: what it holds need not be damaged."""
 
 
 class Split(NamedTuple):
@@ -70,16 +78,25 @@ def prepare(
 ) -> Shards:
     """The shards of the files' text, `share` of its documents held out; made now unless they are there.
 
-    They go into a folder of the cache that is named by their key, or into the given folder.
+    They go into a folder of the cache that is named by their key, or into the given folder. What is damaged in the
+    cache is made anew.
     """
     key = _key(files, options, tokenizer, share)
     if folder is None:
         assert cache is not None
         folder = cache / "shards" / key
-    if not is_shards(folder):
+        if folder.exists():  # what is not there yet may be completed by another process at any moment
+            try:
+                return load(folder, verify=True)
+            except OutOfReach:
+                raise
+            except UserError:
+                shutil.rmtree(folder, ignore_errors=True)
+    found = is_shards(folder)
+    if not found:
         with new_folder(folder) as aside:
             write(sources.documents(files, options), tokenizer, aside, key=key, share=share)
-    return load(folder)
+    return load(folder, verify=found)
 
 
 def write(
@@ -101,33 +118,44 @@ def write(
                 writer.add(ids[np.repeat(of_sentence, lengths)], lengths[of_sentence], sizes[which])
         if not train.documents:
             raise UserError("the text has too few documents to train on; give more text, or a smaller --held-out")
-        meta = {
-            "format": FORMAT,
-            "key": key,
-            "tokenizer": tokenizer.fingerprint,
-            "dtype": np.dtype(dtype).name,
-            "splits": {"train": train.sizes(), "heldout": heldout.sizes()},
-        }
+    meta = {
+        "format": FORMAT,
+        "key": key,
+        "tokenizer": tokenizer.fingerprint,
+        "dtype": np.dtype(dtype).name,
+        "splits": {"train": train.sizes(), "heldout": heldout.sizes()},
+        "checksums": {name: file_digest(folder / name) for name in _names()},
+    }
     wordpiece.save(tokenizer, folder)
     (folder / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
 
 
-def load(folder: Path) -> Shards:
-    """Shards that are already there."""
+def load(folder: Path, *, verify: bool = False) -> Shards:
+    """Shards that are already there; to `verify` them reads all of them once, and finds every byte that changed."""
     if not (folder / "meta.json").is_file():
         raise UserError(f"{folder} holds no shards: it has no meta.json")
-    way_out = "delete the folder to prepare them again"
+    way_out = "delete the folder, and prepare the text again"
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         if (version := meta["format"]) != FORMAT:  # whose other fields may be others
             raise UserError(f"the shards in {folder} have format {version}, not {FORMAT}; {way_out}")
-        splits = [_split(folder / name, meta["dtype"], **meta["splits"][name]) for name in ("train", "heldout")]
+        splits = [_split(folder / name, meta["dtype"], **meta["splits"][name]) for name in PARTS]
+        if verify and "checksums" in meta:  # older shards have none
+            _verify(folder, meta["checksums"])
         key, fingerprint = meta["key"], meta["tokenizer"]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise UserError(f"the shards in {folder} are damaged ({error}); {way_out}") from None
+    except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
+        raise UserError(f"the shards in {folder} are damaged ({_reason(error)}); {way_out}") from None
+    except OSError as error:
+        raise OutOfReach(f"cannot read the shards in {folder} ({_reason(error)}); mend that, and try again") from None
     tokenizer = wordpiece.load(folder)
     check_tokenizer(tokenizer, fingerprint, folder)
     return Shards(folder, key, tokenizer, *splits)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{Path(error.filename or '').name}: {error.strerror}"
+    return f"meta.json has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def check_tokenizer(tokenizer: Tokenizer, fingerprint: str, folder: Path) -> None:
@@ -141,7 +169,7 @@ def check_tokenizer(tokenizer: Tokenizer, fingerprint: str, folder: Path) -> Non
 
 def is_shards(path: Path) -> bool:
     """Whether a folder holds prepared shards."""
-    return (path / "meta.json").is_file() and (path / "train.tokens").is_file()
+    return (path / "meta.json").is_file() and any((path / f"train.{name}").is_file() for name in FILES)
 
 
 def _key(files: Sequence[Path], options: sources.TextOptions, tokenizer: Tokenizer, share: float) -> str:
@@ -201,9 +229,7 @@ class _Writer:
     def __init__(self, stem: Path, dtype: type) -> None:
         self.dtype = dtype
         self.tokens = self.documents = self.sentences = 0
-        self.files: dict[str, BinaryIO] = {
-            name: stem.with_suffix(f".{name}").open("wb") for name in ("tokens", "sentences", "documents")
-        }
+        self.files: dict[str, BinaryIO] = {name: stem.with_suffix(f".{name}").open("wb") for name in FILES}
         for name in ("sentences", "documents"):
             self.files[name].write(np.zeros(1, np.int64).tobytes())
 
@@ -229,6 +255,16 @@ class _Writer:
 
     def sizes(self) -> dict[str, int]:
         return {"tokens": self.tokens, "sentences": self.sentences, "documents": self.documents}
+
+
+def _verify(folder: Path, checksums: dict[str, str]) -> None:
+    for name in _names():
+        if file_digest(folder / name) != checksums[name]:
+            raise ValueError(f"{name} is not as it was written")
+
+
+def _names() -> list[str]:
+    return [f"{part}.{name}" for part in PARTS for name in FILES]
 
 
 def _split(stem: Path, dtype: str, *, tokens: int, sentences: int, documents: int) -> Split:

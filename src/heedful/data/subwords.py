@@ -16,6 +16,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from heedful.data.tokenizer import refusing
 from heedful.durable import write_file
 from heedful.errors import UserError
 
@@ -64,7 +65,8 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, on all cores, without special tokens."""
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        with refusing(texts):
+            return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens are left out."""

@@ -7,7 +7,8 @@ typed by a person are text; only this module puts real ones into a sequence.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,9 @@ from heedful.errors import UserError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
+NO_TOKEN = "[no token {}]"
+SOME = 1_000_000
+"""Tokens that show how well a tokenizer suits a text, however long that is."""
 LONGEST_WORD = 100
 """Characters that WordPiece reads of a word, here and elsewhere; a longer one is unknown to it."""
 
@@ -42,8 +46,8 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids."""
-        return self.backend.get_vocab_size()
+        """The number of ids: one more than the largest."""
+        return len(self.vocabulary)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -52,9 +56,9 @@ class Tokenizer:
 
     @cached_property
     def vocabulary(self) -> list[str]:
-        """The token of each id."""
-        ids = self.backend.get_vocab()
-        return sorted(ids, key=ids.__getitem__)
+        """The token of each id; one that has none, as where a vocab.txt has a line twice, has a name of its own."""
+        tokens = {number: token for token, number in self.backend.get_vocab().items()}
+        return [tokens.get(number, NO_TOKEN.format(number)) for number in range(max(tokens) + 1)]
 
     @cached_property
     def continues(self) -> np.ndarray:
@@ -63,18 +67,57 @@ class Tokenizer:
 
     @cached_property
     def special(self) -> np.ndarray:
-        """(V,) True at the five special tokens."""
-        special = np.zeros(self.vocab_size, bool)
+        """(V,) True at the five special tokens, and at ids that stand for no token."""
+        special = np.ones(self.vocab_size, bool)
+        special[[*self.backend.get_vocab().values()]] = False
         special[[self.pad, self.unk, self.cls, self.sep, self.mask]] = True
         return special
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, on all cores, without special tokens."""
-        return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+        with refusing(texts):
+            return [encoding.ids for encoding in self.backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def read(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
+        """The same, with the word and the characters of every token."""
+        with refusing(texts):
+            return self.backend.encode_batch(texts, add_special_tokens=False)
+
+    def unknown(self, ids: np.ndarray) -> float:
+        """The share of `[UNK]` in a text's ids, be it in the first of them."""
+        some = ids[:SOME]
+        return float((some == self.unk).mean()) if len(some) else 0.0
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens are left out."""
         return self.backend.decode(ids, skip_special_tokens=True)
+
+
+def strange(unknown: float) -> str:
+    """What to say of text of which such a share of the tokens is unknown; nothing where it is small."""
+    return f"{unknown:.1%} of the tokens are unknown: does the tokenizer suit the text?" if unknown > 0.01 else ""
+
+
+def check_texts(texts: Iterable[str]) -> None:
+    """Refuse what is no text, and halves of characters: as such come bytes that are not UTF-8 from a shell."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"{text!r:.60} is not a text")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            near = text[max(0, error.start - 40) : error.start + 20]
+            raise UserError(f"{near!r} is not UTF-8 at character {error.start + 1}; convert it first") from None
+
+
+@contextmanager
+def refusing(texts: Iterable[str]) -> Iterator[None]:
+    """Where `tokenizers` can't read the texts, say which one is wrong."""
+    try:
+        yield
+    except TypeError:
+        check_texts(texts)
+        raise
 
 
 def train(
@@ -87,7 +130,9 @@ def train(
     merges by number; so they are numbered beforehand.
     """
     if vocab_size <= len(SPECIAL):
-        raise UserError(f"vocab_size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000")
+        raise UserError(
+            f"--vocab-size {vocab_size} leaves no room beside the {len(SPECIAL)} special tokens; try 8000"
+        )
     backend = pipeline(models.WordPiece(unk_token=UNK), cased=cased)
     _cut_long_words(backend)
     limit = max(1000, vocab_size // 4)  # Korean alone has some 2,500 syllables in use
@@ -111,7 +156,7 @@ def train(
         )
     if got > vocab_size:
         raise UserError(
-            f"vocab_size {vocab_size} is smaller than the text's alphabet ({got}); use --vocab-size {2 * got}"
+            f"--vocab-size {vocab_size} is smaller than the text's alphabet ({got}); use --vocab-size {2 * got}"
         )
     tokenizer = _from_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), cased=cased)
     _cut_long_words(tokenizer.backend)

@@ -56,7 +56,7 @@ def _pieces(tokenizer: Tokenizer, text: str, segment: int) -> list[Token]:
                 Token(id=tokenizer.mask, text=MASK, start=start, end=end, special=True, segment=segment),
             )
             start = end
-        encoding = tokenizer.backend.encode(part, add_special_tokens=False)
+        (encoding,) = tokenizer.read([part])
         spans = characters(part, encoding.offsets).tolist()
         found += [
             Token(id=number, text=tokenizer.vocabulary[number], start=start + a, end=start + b, segment=segment)

@@ -23,7 +23,8 @@ WAY_OUT = "name the folder that a training command wrote, or one of Hugging Face
 def require_folder(folder: Path) -> None:
     """Refuse a name that no folder has."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a model folder: there is no such folder; {WAY_OUT}")
+        why = "it is a file" if folder.exists() else "there is no such folder"
+        raise UserError(f"{folder} is not a model folder: {why}; {WAY_OUT}")
 
 
 def read_document(folder: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """ModernBERT folders: the encoder with all of its newer options, under the names that transformers has for it.
 
-It has no pooler and no head for next sentences, and one matrix for query, key and value. Of its layers only those are
-known here that look at the whole input; a folder with windows of local attention is refused.
+It has no pooler, no head for next sentences and no segments, and one matrix for query, key and value. Of its layers
+only those are known here that look at the whole input; a folder with windows of local attention is refused.
 """
 
 import math
@@ -157,6 +157,9 @@ def theirs(model: Bert | BertForPretraining | BertForTask) -> dict[str, Tensor]:
     """A model's weights under transformers' names."""
     bare = isinstance(model, Bert)
     state = {f"bert.{name}" if bare else name: tensor for name, tensor in model.state_dict().items()}
+    shared = state.pop("bert.embeddings.segments.weight", None)
+    if shared is not None:  # becomes a part of every token; where words are scored, all scores change alike
+        state["bert.embeddings.tokens.weight"] = state["bert.embeddings.tokens.weight"] + shared[0]
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if ".attention.query." in name:

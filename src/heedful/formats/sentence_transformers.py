@@ -1,6 +1,7 @@
-"""How a sentence-transformers folder makes one vector of a text: its `modules.json` and `1_Pooling/config.json`."""
+"""How a sentence-transformers folder makes one vector of a text: its `modules.json`, and what lies beside it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,21 +19,31 @@ class Pooling:
     normalise: bool = True
     length: int | None = None
     """The tokens after which such a folder cuts a text."""
+    lower: bool = False
+    """Capitals are read as small letters, whatever the tokenizer does."""
+    prompt: str = ""
+    """What every text is read with before it."""
+
+    def written(self, texts: Sequence[str], *, prompted: bool = True) -> Sequence[str]:
+        """Texts as the encoder is to read them; only the first ones of pairs are `prompted`."""
+        if prompted and self.prompt:
+            texts = [self.prompt + text for text in texts]
+        return [text.lower() for text in texts] if self.lower else texts
 
 
 def read_pooling(folder: Path) -> tuple[Path, Pooling | None]:
     """Where the encoder of a folder lies, and how its states are pooled; nothing is said of other folders."""
     if not (folder / MODULES).is_file():
         return folder, None
-    inner, pool, normalise, length = folder, None, False, None
+    inner, pool, normalise, length, lower, prompt = folder, None, False, None, False, _prompt(folder)
     for module in _read(folder / MODULES, list):
         if not isinstance(module, dict):
             raise UserError(f"{folder / MODULES} is not as sentence-transformers writes it; copy the folder again")
         kind, path = str(module.get("type", "")).rpartition(".")[2], folder / str(module.get("path", ""))
         if kind == "Transformer":
-            inner, length = path, _length(path)
+            inner, length, lower = path, _length(path), _lower(path)
         elif kind == "Pooling":
-            pool = _pool(path / "config.json")
+            pool = _pool(path / "config.json", prompted=bool(prompt))
         elif kind == "Normalize":
             normalise = True
         else:
@@ -41,7 +52,24 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling | None]:
             )
     if pool is None:
         raise UserError(f"{folder / MODULES} has no pooling module; copy the folder again")
-    return inner, Pooling(pool=pool, normalise=normalise, length=length)
+    return inner, Pooling(pool=pool, normalise=normalise, length=length, lower=lower, prompt=prompt)
+
+
+def _prompt(folder: Path) -> str:
+    """What stands before a text for which nothing else is asked."""
+    path = folder / "config_sentence_transformers.json"
+    settings = _read(path, dict) if path.is_file() else {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
+    if name is None:
+        return ""
+    if not isinstance(name, str) or not isinstance(prompts, dict) or not isinstance(prompts.get(name), str):
+        raise UserError(f"{path}: default_prompt_name is {name!r}, but prompts has no text of that name")
+    return prompts[name]
+
+
+def _lower(folder: Path) -> bool:
+    path = folder / "sentence_bert_config.json"
+    return path.is_file() and _read(path, dict).get("do_lower_case") is True
 
 
 def _length(folder: Path) -> int | None:
@@ -56,8 +84,10 @@ def _length(folder: Path) -> int | None:
     return None
 
 
-def _pool(path: Path) -> Literal["cls", "mean"]:
+def _pool(path: Path, *, prompted: bool) -> Literal["cls", "mean"]:
     settings = _read(path, dict)
+    if prompted and settings.get("include_prompt") is False:
+        raise UserError(f"{path} leaves the prompt out of the mean (include_prompt), which is not known here")
     chosen = {name.removeprefix("pooling_mode_") for name, value in settings.items() if value is True}
     chosen &= {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"}
     mode = settings.get("pooling_mode")  # newer versions: one name or several

@@ -51,7 +51,8 @@ class BertConfig:
     ffn_dim: int = 3072
     max_length: int = 512
     segments: int = 2
-    """Kinds of segments; with 0, nothing but `[SEP]` tells the two texts of a pair apart."""
+    """Kinds of segments; with 0, nothing but `[SEP]` tells the two texts of a pair apart. 1 is a vector that all
+    tokens share."""
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
@@ -130,8 +131,11 @@ class BertConfig:
 
     @property
     def modern(self) -> bool:
-        """Whether it has all that makes a ModernBERT; then its heads are that model's too."""
-        return self.pre_norm and self.positions == "rotary" and self.gated and self.segments == 0
+        """Whether it has all that makes a ModernBERT; then its heads are that model's too.
+
+        What all tokens share may as well be a part of each, so one segment is as good as none.
+        """
+        return self.pre_norm and self.positions == "rotary" and self.gated and self.segments <= 1
 
     @property
     def variations(self) -> tuple[str, ...]:

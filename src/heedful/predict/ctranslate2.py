@@ -61,16 +61,18 @@ def open_translator(path: Path, device: str) -> "ctranslate2.Translator":
 
     threads = torch.get_num_threads()
     cores = {"inter_threads": max(1, threads // THREADS), "intra_threads": min(threads, THREADS)}
-    problem = None if ctranslate2.get_cuda_device_count() else "there is none"
+    number = int(device.partition(":")[2] or 0)
+    count = ctranslate2.get_cuda_device_count()
+    problem = "there is none" if not count else None if number < count else f"there are {count}, from 0 on"
     if device != "cpu" and problem is None:
         try:
-            found = ctranslate2.Translator(str(path), "cuda")
+            found = ctranslate2.Translator(str(path), "cuda", device_index=number)
             found.translate_batch([read_tokens(path)[0][:1]], max_decoding_length=1)
             return found
         except RuntimeError as error:  # it looks for the libraries of CUDA when it first computes
             problem = str(error).splitlines()[0]
-    if device == "cuda":
-        raise UserError(f"ctranslate2 can't use a CUDA GPU here ({problem}); the device cpu does without")
+    if device.startswith("cuda"):
+        raise UserError(f"ctranslate2 can't use {device} here ({problem}); the device cpu does without")
     return ctranslate2.Translator(str(path), "cpu", **cores)
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from heedful.data.batch import InputBatch, collate
-from heedful.data.inputs import Input
+from heedful.data.inputs import Input, Inputs
 from heedful.errors import UserError
 from heedful.formats.huggingface import Model
 from heedful.models.bert import Bert
@@ -132,8 +132,9 @@ class TorchEngine:
         room = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cpu"])
         ahead = AHEAD if device.type == "cuda" else 0
         launched: deque[Launched] = deque()
-        for chosen in by_length([len(one.ids) for one in inputs], room):
-            launched.append(self._launch(chosen, collate([inputs[number] for number in chosen]), device, run))
+        many = Inputs.of(inputs)
+        for chosen in by_length(many.lengths, room):
+            launched.append(self._launch(chosen, collate(many.take(chosen)), device, run))
             if len(launched) > ahead:
                 yield launched.popleft()
         yield from launched
@@ -214,20 +215,20 @@ def check_range(fits: bool) -> None:
         raise UserError("the numbers inside this model are too large for fp16; use --precision bf16 or fp32")
 
 
-def by_length(lengths: Sequence[int], most_tokens: int, *, padded: bool = False) -> Iterator[list[int]]:
+def by_length(lengths: Sequence[int] | np.ndarray, most_tokens: int, *, padded: bool = False) -> Iterator[list[int]]:
     """Which inputs go together: neighbours in length, longest first, up to so many tokens.
 
     With `padded`, every input of a batch counts as much as its longest.
     """
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    batch: list[int] = []
-    tokens = 0
-    for number in order:
-        more = lengths[batch[0]] if padded and batch else lengths[number]
-        if batch and tokens + more > most_tokens:
-            yield batch
-            batch, tokens, more = [], 0, lengths[number]
-        batch.append(number)
-        tokens += more
-    if batch:
-        yield batch
+    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
+    ordered = np.asarray(lengths, np.int64)[order]
+    ends = np.cumsum(ordered)
+    first = 0
+    while first < len(order):
+        if padded:
+            end = first + most_tokens // max(int(ordered[first]), 1)
+        else:
+            end = int(np.searchsorted(ends, ends[first] - ordered[first] + most_tokens, side="right"))
+        end = max(end, first + 1)
+        yield order[first:end].tolist()
+        first = end

@@ -156,8 +156,10 @@ class ImagePredictor:
         if not alone and not isinstance(images, Sequence | np.ndarray):
             raise UserError(f"{images!r:.60} is neither an image nor a list of them")
         examples = [ImageExample(name(one), _image(one)) for one in ([images] if alone else images)]
-        chunk, ahead = self.pace
-        answered = answers(self.reader(), examples, chunk, ahead=ahead and len(examples) > chunk)
+        pace = self.pace
+        if len(examples) <= pace.chunk:
+            pace = pace._replace(ahead=False)
+        answered = answers(self.reader(), examples, pace)
         found = [answer for _, answer in sound(answered)]
         return found[0] if alone else found
 

@@ -1,8 +1,9 @@
 """A model folder becomes something to ask: a predictor, a translator, or a classifier of images."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -25,6 +26,7 @@ from heedful.predict.predictor import Predictor
 from heedful.predict.searching import Searcher, TorchSearcher
 from heedful.predict.translator import Translator
 from heedful.tasks.translation import Translating
+from heedful.wording import counted
 
 EngineName = Literal["torch", "onnx", "ctranslate2"]
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
@@ -89,12 +91,13 @@ def load_predictor(
     int8: bool = False,
 ) -> Predictor:
     """The predictor in the folder of an encoder."""
+    _check_known(device, precision, engine)
     folder = Path(folder)
     require_texts(folder)
     if engine == "ctranslate2":
         raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
     _int8_of_onnx(engine, int8)
-    _only_torch(engine, precision)
+    _only_torch(engine, precision, device)
     inner, pooling = read_pooling(folder)
     if engine == "onnx":
         from heedful.predict.onnx import OnnxEngine
@@ -117,6 +120,7 @@ def load_translator(
     int8: bool = False,
 ) -> Translator:
     """The translator in a folder, or the one that several make together: they need one vocabulary."""
+    _check_known(device, precision, engine)
     folders = _folders(folder)
     for one in folders:
         if not translates(one):
@@ -130,7 +134,7 @@ def load_translator(
             "int8 is for the ctranslate2 engine; ask for that too (--engine ctranslate2, in Python "
             "engine='ctranslate2')"
         )
-    _only_torch(engine, precision)
+    _only_torch(engine, precision, device)
     source, target = _shared_vocabularies(folders)
     searcher: Searcher
     if engine == "ctranslate2":
@@ -156,6 +160,7 @@ def load_images(
     int8: bool = False,
 ) -> ImagePredictor:
     """The classifier of images in a folder."""
+    _check_known(device, precision, engine)
     folder = Path(folder)
     if not sees(folder):
         kind = read_document(folder).get("model_type")
@@ -164,7 +169,7 @@ def load_images(
     if engine == "ctranslate2":
         raise UserError(f"the engine ctranslate2 is for translators; for {folder} there are torch and onnx")
     _int8_of_onnx(engine, int8)
-    _only_torch(engine, precision)
+    _only_torch(engine, precision, device)
     if engine == "onnx":
         computing: ImageEngine = OnnxImageEngine(folder, int8=int8)
     else:
@@ -222,7 +227,19 @@ def _shared_vocabularies(folders: Sequence[Path]) -> tuple[Vocabulary, Vocabular
     return found[0]
 
 
+def _check_known(device: str, precision: str, engine: str) -> None:
+    """Refuse what is none of the choices: who types them is told by the command line, who writes Python here."""
+    for name, given, known in (("precision", precision, Precision), ("engine", engine, EngineName)):
+        if given not in get_args(known):
+            raise UserError(f"{name} {given!r} is unknown; there are {', '.join(get_args(known))}")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
+        raise UserError(f"device {str(device)!r} is unknown; there are auto, cpu, cuda")
+
+
 def _folders(folder: Folder | Sequence[Folder]) -> list[Path]:
+    for one in [folder] if isinstance(folder, str | Path) or not isinstance(folder, Sequence) else folder:
+        if not isinstance(one, str | Path):
+            raise UserError(f"{one!r:.60} is not a folder; give its path")
     folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
     if not folders:
         raise UserError("there is no folder to load; name at least one")
@@ -234,21 +251,29 @@ def _int8_of_onnx(engine: EngineName, int8: bool) -> None:
         raise UserError("int8 is for the onnx engine; ask for that too (--engine onnx, in Python engine='onnx')")
 
 
-def _only_torch(engine: EngineName, precision: Precision) -> None:
+def _only_torch(engine: EngineName, precision: Precision, device: str) -> None:
     if engine != "torch" and precision != "auto":
         raise UserError(f"the engine {engine} computes as it was exported; leave precision out")
+    if engine == "onnx" and str(device).startswith("cuda"):
+        raise UserError(f"the engine onnx computes on the CPU, not on {device}; leave the device out")
 
 
 def _place(device: str, precision: Precision) -> tuple[str, torch.dtype]:
     """Where to compute and in what type: fp16 on a GPU, where it is as good as fp32 to three digits, else fp32."""
-    if device == "cuda" and not torch.cuda.is_available():
+    device = str(device)
+    if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, the device cpu does without")
     if device == "cpu" or not torch.cuda.is_available():
         if precision in ("fp16", "bf16"):
             raise UserError(f"{precision} is for GPUs: a CPU is slower with it, and some die of it; leave it out")
         return "cpu", torch.float32
-    if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use fp16 or fp32")
-    if precision == "auto":
-        precision = "fp16" if torch.cuda.get_device_capability() >= FAST_HALF else "fp32"
-    return device if device != "auto" else "cuda", DTYPES[precision]
+    device = "cuda" if device == "auto" else device
+    count = torch.cuda.device_count()
+    if int(device.partition(":")[2] or 0) >= count:
+        raise UserError(f"there is no {device}: this machine has {counted(count, 'GPU')}, the first of them cuda:0")
+    with torch.cuda.device(device):
+        if precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use fp16 or fp32")
+        if precision == "auto":
+            precision = "fp16" if torch.cuda.get_device_capability() >= FAST_HALF else "fp32"
+    return device, DTYPES[precision]

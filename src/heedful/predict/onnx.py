@@ -6,7 +6,6 @@ little of it is padding.
 Shapes: B batch, T longest length, C outputs, D width.
 """
 
-import os
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heedful.cores import cores
 from heedful.data.inputs import Input
 from heedful.durable import file_digest
 from heedful.errors import UserError
@@ -121,7 +121,7 @@ def open_session(model: Path | bytes) -> "InferenceSession":
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = _cores()
+    options.intra_op_num_threads = cores()
     options.log_severity_level = 3  # errors alone
     content = model if isinstance(model, bytes) else str(model)
     try:
@@ -133,8 +133,3 @@ def open_session(model: Path | bytes) -> "InferenceSession":
         raise UserError(
             f"{name} can't be read by onnxruntime ({type(error).__name__}); move it away and export the model again"
         ) from None
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

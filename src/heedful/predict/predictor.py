@@ -1,15 +1,17 @@
 """An encoder as something to ask: texts in, answers out. Lists in, lists out; one in, one out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from numbers import Integral
+from typing import Any, get_args, overload
 
 import numpy as np
 
 from heedful.data.flaws import sound
 from heedful.data.labelled import TextExample
 from heedful.data.questions import QuestionExample
-from heedful.data.tokenizer import Tokenizer
+from heedful.data.token_workers import TokenWorkers
+from heedful.data.tokenizer import Tokenizer, check_texts
 from heedful.errors import UserError
 from heedful.formats.sentence_transformers import Pooling
 from heedful.models.bert import BertForPretraining
@@ -18,7 +20,7 @@ from heedful.predict.answers import Answer, Answers
 from heedful.predict.blanks import Blanks, Filler
 from heedful.predict.engine import Engine, Pool, TorchEngine
 from heedful.predict.generation import Generated, generate
-from heedful.predict.reading import CHUNK, GPU_CHUNK, Pace, Reader, answers, short
+from heedful.predict.reading import CHUNK, GPU_CHUNK, Pace, Reader, answered, short
 from heedful.predict.tags import Sentence, Tagged, Tags, sentence
 from heedful.predict.texts import Classes, Classified, Labelled, Labels, Numbers, Regressor, TextReader, Vectors
 
@@ -58,6 +60,7 @@ class Predictor:
         self.tokenizer = tokenizer
         self.origin = origin
         self.pooling = pooling or Pooling()
+        self.workers = TokenWorkers(tokenizer) if isinstance(engine, TorchEngine) and engine.on_gpu else None
 
     @property
     def head(self) -> Head | None:
@@ -107,7 +110,7 @@ class Predictor:
             else Sentence(short(" ".join(one)), tuple(one))
             for one in given
         ]
-        found = self._all(reader, sentences)
+        found = self._all(reader, sentences, len(sentences))
         return found[0] if alone else found
 
     @overload
@@ -141,7 +144,8 @@ class Predictor:
             raise UserError("several questions come with a context each; give a list of (question, context)")
         alone = isinstance(questions, str) or _is_pair(questions)
         pairs = [(questions, context)] if isinstance(questions, str) else [questions] if alone else questions
-        found = self._all(reader, [_question(number, one) for number, one in enumerate(pairs)])
+        asked = [_question(number, one) for number, one in enumerate(pairs)]
+        found = self._all(reader, asked, len(asked))
         return found[0] if alone else found
 
     def embed(
@@ -154,8 +158,13 @@ class Predictor:
     ) -> np.ndarray:
         """A vector for each text: (texts, D), or (D,) for one."""
         reader = self.vectors(pool, normalise, truncate)
-        found = self._texts(reader, texts)
-        return found if isinstance(found, np.ndarray) else np.array(found) if found else reader.none()
+        alone, given = _given(texts)
+        vectors = np.empty((len(given), reader.none().shape[1]), np.float32)
+        first = 0
+        for some in self._each(reader, map(_example, given), len(given)):
+            vectors[first : first + len(some)] = some
+            first += len(some)
+        return vectors[0] if alone else vectors
 
     @overload
     def fill(self, texts: str, top: int = 5) -> Blanks: ...
@@ -165,7 +174,8 @@ class Predictor:
     def fill(self, texts: str | Sequence[str], top: int = 5) -> Blanks | list[Blanks]:
         """The most probable tokens for every `[MASK]` of a text, or of each of several."""
         # Blanks are filled in single texts: a tuple of two is two of them, not a pair.
-        return self._texts(self.reader("fill", top=top), texts if isinstance(texts, str) else list(texts))
+        given = list(texts) if isinstance(texts, tuple) else texts
+        return self._texts(self.reader("fill", top=top), given)
 
     def generate(self, text: str = "", **options: Any) -> Generated:
         """Text written by filling blanks and emptying them again; see `generation.generate` for the options."""
@@ -173,6 +183,7 @@ class Predictor:
             raise UserError(
                 f"{self.origin} can't write text: it has no masked-word head; pretrain one with `heedful pretrain`"
             )
+        check_texts([text])
         return generate(self.words, self.tokenizer, text, **options)
 
     def reader(
@@ -192,9 +203,11 @@ class Predictor:
                     f"{self.origin} can't fill blanks: it has no masked-word head; "
                     "pretrain one with `heedful pretrain`"
                 )
+            if isinstance(top, bool) or not isinstance(top, Integral):
+                raise UserError(f"top {top!r} is not a whole number")
             if top < 1:
                 raise UserError(f"top {top} must be at least 1")
-            return Filler(model=self.words, tokenizer=self.tokenizer, top=top)
+            return Filler(model=self.words, tokenizer=self.tokenizer, top=int(top))
         head = self.engine.head
         if head is None or METHODS[head.task] != method:
             raise UserError(f"{self.origin} can't {method}: {self._ability()}; {_training(method)}")
@@ -202,7 +215,9 @@ class Predictor:
         if head.reads_sequence:
             kinds = {"classify": Classes, "multilabel": Labels, "regress": Regressor}
             length = min(head.length or self.engine.max_length, self.engine.max_length)
-            return kinds[head.task](**common, length=length, truncate=truncate, pairs=head.pairs)
+            return kinds[head.task](
+                **common, length=length, truncate=truncate, pairs=head.pairs, workers=self.workers
+            )
         length = min(head.length or WINDOW, self.engine.max_length)
         overlap = min(OVERLAP if head.overlap is None else head.overlap, length // 3)
         if head.task == "tag":
@@ -216,6 +231,8 @@ class Predictor:
 
     def vectors(self, pool: Pool | None, normalise: bool | None, truncate: bool | None) -> Vectors:
         """What embeds texts: as asked, else as the folder says, else by the mean."""
+        if pool not in (None, *get_args(Pool)):
+            raise UserError(f"pool {pool!r} is unknown; there are {' and '.join(get_args(Pool))}")
         return Vectors(
             engine=self.engine,
             tokenizer=self.tokenizer,
@@ -223,6 +240,8 @@ class Predictor:
             truncate=self.pooling.length is not None if truncate is None else truncate,
             pool=pool or self.pooling.pool,
             normalise=self.pooling.normalise if normalise is None else normalise,
+            workers=self.workers,
+            pooling=self.pooling,
         )
 
     def pace(self, reader: Reader[Any, Any, Any]) -> Pace:
@@ -239,18 +258,35 @@ class Predictor:
         return "it fills blanks" if self.words is not None else "it is an encoder without a head"
 
     def _texts(self, reader: Reader[Any, Any, Any], texts: Any) -> Any:
-        alone = isinstance(texts, str) or _is_pair(texts)
-        if not alone and not isinstance(texts, Sequence):
-            raise UserError(f"{texts!r:.60} is neither a text nor a list of them")
-        found = self._all(reader, [_example(one) for one in ([texts] if alone else texts)])
+        alone, given = _given(texts)
+        found = self._all(reader, map(_example, given), len(given))
         return found[0] if alone else found
 
-    def _all(self, reader: Reader[Any, Any, Any], examples: Sequence[Any]) -> list[Any]:
-        """The answer to each example; the first that can't be read is raised."""
+    def _all(self, reader: Reader[Any, Any, Any], examples: Iterable[Any], count: int) -> list[Any]:
+        """The answer to each of so many examples; the first that can't be read is raised."""
+        return [answer for some in self._each(reader, examples, count) for answer in some]
+
+    def _each(self, reader: Reader[Any, Any, Any], examples: Iterable[Any], count: int) -> Iterator[Any]:
+        """The same, some at once."""
         pace = self.pace(reader)
-        if pace.ahead and len(examples) > pace.chunk:
-            return [answer for _, answer in sound(answers(reader, examples, pace.chunk, ahead=True))]
-        return reader.answer(list(sound(reader.prepare(examples))))
+        if not pace.ahead or count <= pace.chunk:
+            yield reader.answer(list(sound(reader.prepare(list(examples)))))
+            return
+        if self.workers is not None and isinstance(reader, TextReader):
+            self.workers.expect(count)
+        for one in answered(reader, examples, pace):
+            yield one.found if isinstance(one.found, np.ndarray) else list(sound(one.found))
+
+
+def _given(texts: Any) -> tuple[bool, Sequence[Any]]:
+    """Whether it is one text or pair, and a sequence of texts in any case."""
+    alone = isinstance(texts, str) or _is_pair(texts)
+    if not alone and (not isinstance(texts, Sequence) or isinstance(texts, bytes)):
+        raise UserError(f"{texts!r:.60} is neither a text nor a list of them")
+    for one in texts if not alone else ():
+        if not isinstance(one, str):
+            _example(one)  # which refuses what is no pair either, before any work is done
+    return alone, [texts] if alone else texts
 
 
 def _example(text: Any) -> TextExample:

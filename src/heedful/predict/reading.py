@@ -9,9 +9,13 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from heedful.data.flaws import Flaw
+from heedful.data.inputs import Inputs
+from heedful.wording import shortened
 
 Example = TypeVar("Example")
 Prepared = TypeVar("Prepared")
@@ -32,67 +36,84 @@ class Pace(NamedTuple):
     ahead: bool = False
 
 
+USUAL = Pace()
+"""Without a GPU."""
+
+
 class Reader(Protocol, Generic[Example, Prepared, Answer]):
     """A way to answer one kind of example. Several threads may ask it."""
 
-    def prepare(self, examples: Sequence[Example]) -> list[Prepared | Flaw]:
+    def prepare(self, examples: Sequence[Example]) -> Sequence[Prepared | Flaw]:
         """What the model reads for each example, or why it can't."""
         ...
 
-    def answer(self, prepared: Sequence[Prepared]) -> list[Answer]:
+    def answer(self, prepared: Sequence[Prepared]) -> Sequence[Answer] | np.ndarray:
         """What the model says of each."""
         ...
 
 
 def short(text: str, most: int = 60) -> str:
     """A text as messages show it, in quotes."""
-    return repr(text if len(text) <= most else text[: most - 1] + "…")
+    return repr(shortened(text, most))
+
+
+class Answered(NamedTuple, Generic[Example, Answer]):
+    """A chunk of the items, and the answer to each of them, or why there is none."""
+
+    taken: list[Example | Flaw]
+    found: Sequence[Answer | Flaw] | np.ndarray
+    """An array only where every item has an answer."""
 
 
 def answers(
     reader: Reader[Example, Prepared, Answer],
     items: Iterable[Example | Flaw],
-    chunk: int = CHUNK,
-    *,
-    ahead: bool = False,
+    pace: Pace = USUAL,
 ) -> Iterator[tuple[Example, Answer] | Flaw]:
-    """Each example with its answer, in order and in constant memory; flaws keep their place.
+    """Each example with its answer, in order and in constant memory; flaws keep their place."""
+    with closing(answered(reader, items, pace)) as chunks:
+        for one in chunks:
+            for item, found in zip(one.taken, one.found, strict=True):
+                if isinstance(found, Flaw):
+                    yield found
+                    continue
+                assert not isinstance(item, Flaw)  # it would be its own answer
+                yield item, found
+            del one, item, found  # or they would still be there while the next are made
+
+
+def answered(
+    reader: Reader[Example, Prepared, Answer],
+    items: Iterable[Example | Flaw],
+    pace: Pace = USUAL,
+) -> Generator[Answered[Example, Answer], None, None]:
+    """The same, so many at once.
 
     To go `ahead`, for a model on a GPU, threads read, prepare and ask the chunks to come meanwhile.
     """
     waiting = iter(items)
-    chunks = iter(lambda: list(itertools.islice(waiting, chunk)), [])
-    each = _ahead(reader, chunks) if ahead else (_answered(reader, taken) for taken in chunks)
+    chunks = iter(lambda: list(itertools.islice(waiting, pace.chunk)), [])
+    each = _ahead(reader, chunks) if pace.ahead else (_answered(reader, taken) for taken in chunks)
     with closing(each):  # its threads end with the answers, not when Python gets to it
-        for one in each:
-            ready, found = iter(one.prepared), iter(one.found)
-            for item in one.taken:
-                if isinstance(item, Flaw):
-                    yield item
-                    continue
-                read = next(ready)
-                yield read if isinstance(read, Flaw) else (item, next(found))
-            del one, ready, found  # or they would still be there while the next are made
+        yield from each
 
 
-class _Answered(NamedTuple, Generic[Example, Prepared, Answer]):
-    """A chunk of the items, what was prepared of those that are not flaws, and the answers to those that could be."""
-
-    taken: list[Example | Flaw]
-    prepared: list[Prepared | Flaw]
-    found: list[Answer]
-
-
-def _answered(
-    reader: Reader[Example, Prepared, Answer], taken: list[Example | Flaw]
-) -> _Answered[Example, Prepared, Answer]:
-    prepared = reader.prepare([item for item in taken if not isinstance(item, Flaw)])
-    return _Answered(taken, prepared, reader.answer([one for one in prepared if not isinstance(one, Flaw)]))
+def _answered(reader: Reader[Example, Prepared, Answer], taken: list[Example | Flaw]) -> Answered[Example, Answer]:
+    prepared: Any = reader.prepare([item for item in taken if not isinstance(item, Flaw)])
+    sound = prepared
+    if not isinstance(prepared, Inputs):  # there are no flaws among those, and an object for each would take long
+        sound = [one for one in prepared if not isinstance(one, Flaw)]
+    found = reader.answer(sound)
+    if len(sound) == len(taken):
+        return Answered(taken, found)
+    read, known = iter(prepared), iter(found)
+    each = (item if isinstance(item, Flaw) else next(read) for item in taken)
+    return Answered(taken, [one if isinstance(one, Flaw) else next(known) for one in each])
 
 
 def _ahead(
     reader: Reader[Example, Prepared, Answer], chunks: Iterator[list[Example | Flaw]]
-) -> Generator[_Answered[Example, Prepared, Answer], None, None]:
+) -> Generator[Answered[Example, Answer], None, None]:
     """The chunks with their answers, in order; what goes wrong with one is raised in its turn.
 
     One thread takes them from their source. Several do the rest, each with a chunk of its own, so that the GPU, the
@@ -100,10 +121,10 @@ def _ahead(
     """
     taking, answering = ThreadPoolExecutor(1, "take"), ThreadPoolExecutor(UNDER_WAY, "answer")
 
-    def begin() -> Future[_Answered[Example, Prepared, Answer] | None]:
+    def begin() -> Future[Answered[Example, Answer] | None]:
         coming = taking.submit(next, chunks, None)
 
-        def finish() -> _Answered[Example, Prepared, Answer] | None:
+        def finish() -> Answered[Example, Answer] | None:
             taken = coming.result()
             return None if taken is None else _answered(reader, taken)
 

@@ -7,7 +7,7 @@ Shapes: B sentences, S source length, T target length.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -180,8 +180,8 @@ class TorchSearcher:
 
     @contextmanager
     def _resting(self) -> Iterator[None]:
-        """No gradients, no dropout, and nobody else."""
-        with self._turn:
+        """No gradients, no dropout, and nobody else; and the GPU that is meant, which each thread is told."""
+        with self._turn, torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
             for model in self.models:
                 model.eval()
             with torch.inference_mode():

@@ -61,7 +61,7 @@ class Windowed(NamedTuple):
 
 def sentence(tokenizer: Tokenizer, text: str, where: str = "") -> Sentence:
     """A text's words as BERT splits them, each where it stands in the text."""
-    encoding = tokenizer.backend.encode(text, add_special_tokens=False)
+    (encoding,) = tokenizer.read([text])
     # By the number of its word, since the characters of pieces may lie apart or overlap: what the tokenizer leaves
     # out stands between them, and the letters of a Hangul syllable may be pieces of their own.
     places: dict[int | None, tuple[int, int]] = {}

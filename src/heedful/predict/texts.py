@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heedful.data.flaws import Flaw
-from heedful.data.inputs import Input, text_inputs, too_long
+from heedful.data.inputs import Input, TextInputs, text_inputs, too_long
 from heedful.data.labelled import TextExample
+from heedful.data.token_workers import TokenWorkers
 from heedful.data.tokenizer import Tokenizer
+from heedful.formats.sentence_transformers import Pooling
 from heedful.predict.engine import Engine, Pool
 from heedful.predict.reading import Reader
 
@@ -52,9 +54,13 @@ class TextReader:
     """Whether the texts must come in pairs, or must not; None where either is right."""
     cuts: "Cuts" = field(default_factory=lambda: Cuts(), compare=False)
     """To be told by whoever let texts be cut."""
+    workers: TokenWorkers | None = field(default=None, compare=False)
+    """Who makes inputs of many texts."""
+    pooling: Pooling = field(default_factory=Pooling)
+    """How a folder of sentence-transformers has texts written."""
 
-    def prepare(self, examples: Sequence[TextExample]) -> list[Input | Flaw]:
-        """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`."""
+    def prepare(self, examples: Sequence[TextExample]) -> Sequence[Input | Flaw]:
+        """`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`: `Inputs` if all texts can be read and none or all are pairs."""
         prepared: list[Input | Flaw] = [Flaw("", "")] * len(examples)
         single: list[int] = []
         pairs: list[int] = []
@@ -66,8 +72,12 @@ class TextReader:
         cut = 0
         for paired, chosen in ((False, single), (True, pairs)):
             seconds = [examples[number].pair or "" for number in chosen] if paired else None
-            found = text_inputs(self.tokenizer, [examples[number].text for number in chosen], seconds, self.length)
-            for number, (one, tokens) in zip(chosen, found, strict=True):
+            inputs, found = self._inputs([examples[number].text for number in chosen], seconds)
+            long = int((found > self.length).sum())
+            if len(chosen) == len(examples) and self.pairs in (None, paired) and (self.truncate or not long):
+                self.cuts.add(long)
+                return inputs
+            for number, one, tokens in zip(chosen, inputs, found.tolist(), strict=True):
                 where = examples[number].where
                 if self.pairs not in (None, paired):
                     prepared[number] = _unpaired(where, self.pairs)
@@ -78,6 +88,13 @@ class TextReader:
                     prepared[number] = one
         self.cuts.add(cut)
         return prepared
+
+    def _inputs(self, texts: Sequence[str], pairs: Sequence[str] | None) -> TextInputs:
+        texts = self.pooling.written(texts)
+        pairs = None if pairs is None else self.pooling.written(pairs, prompted=False)
+        if self.workers is not None:
+            return self.workers.text_inputs(texts, pairs, self.length)
+        return text_inputs(self.tokenizer, texts, pairs, self.length)
 
 
 class Classes(TextReader):
@@ -128,12 +145,12 @@ class Vectors(TextReader):
     pool: Pool = "mean"
     normalise: bool = True
 
-    def answer(self, prepared: Sequence[Input]) -> list[np.ndarray]:
-        """(D,) each; of length 1 if normalised."""
+    def answer(self, prepared: Sequence[Input]) -> np.ndarray:
+        """(inputs, D); each of length 1 if normalised."""
         found = self.engine.vectors(prepared, self.pool)
         if self.normalise:
             found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return list(found)
+        return found
 
     def none(self) -> np.ndarray:
         """(0, D): the vectors of no texts."""

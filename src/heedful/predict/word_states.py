@@ -34,7 +34,7 @@ class Read(NamedTuple):
 
 def pieces_of(tokenizer: Tokenizer, word: str) -> list[int]:
     """The ids of a word; an error if it is none, or can't be spelled."""
-    encoding = tokenizer.backend.encode(word, add_special_tokens=False)
+    (encoding,) = tokenizer.read([word])
     if (parts := len(set(encoding.word_ids))) != 1:
         raise UserError(f"{word!r} is {parts} words to the model; give one")
     if tokenizer.unk in encoding.ids:
@@ -44,7 +44,7 @@ def pieces_of(tokenizer: Tokenizer, word: str) -> list[int]:
 
 def words_of(tokenizer: Tokenizer, sentence: str, longest: int | None = None) -> Read:
     """A sentence taken apart; an error if it is longer than may be."""
-    encoding = tokenizer.backend.encode(sentence, add_special_tokens=False)
+    (encoding,) = tokenizer.read([sentence])
     ids = [tokenizer.cls, *encoding.ids, tokenizer.sep]
     if longest is not None and len(ids) > longest:
         raise UserError(

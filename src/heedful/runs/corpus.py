@@ -1,20 +1,23 @@
 """From what a user names to prepared shards: finds the files, trains or loads the tokenizer, fills the cache."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from heedful.data import shards, sources
 from heedful.data import tokenizer as wordpiece
+from heedful.data.examples import SAMPLED, SENTENCES, true_share
 from heedful.data.heldout import held_out
 from heedful.data.lines import KEPT, packing
 from heedful.data.shards import Shards
 from heedful.data.tables import is_table
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
+from heedful.runs.cache import kept_in, require_folder
 from heedful.runs.options import TextPart, VocabularyPart
-from heedful.train.log import counted
+from heedful.wording import counted
 
 VOCAB_SIZE = 16000
 TOKENIZER_BYTES = 100 << 20
@@ -22,17 +25,12 @@ TOKENIZER_BYTES = 100 << 20
 
 MOST_HELD_OUT = 0.1
 """The largest share that is held out unless the user asks for more."""
-SOME = 1_000_000
-"""Tokens that show how well a tokenizer suits a text, however long that is."""
 ENOUGH = 3
 """Documents that a share must be expected to hold out to be worth naming: which ones it does, only they decide."""
+FEWEST_TRUE = 0.4
+"""The share of pairs that must be true successors: of fewer, a model knows the answer before it reads."""
 
 Say = Callable[[str], None]
-
-
-def default_cache() -> Path:
-    """Where prepared text is kept unless the user says otherwise."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heedful"
 
 
 def find_files(corpus: Sequence[str], stdin_folder: Path, text: TextPart) -> list[Path]:
@@ -65,11 +63,20 @@ def asked_share(text: TextPart, files: Sequence[Path]) -> float:
 def held_out_share(text: TextPart, files: Sequence[Path]) -> float:
     """The share that is held out: the one asked for.
 
-    Or nothing, if that would be every document, as of a text that is only one: there would be none to learn from.
+    Or nothing, if that would be the only document: there would be none to learn from. Who asks to hold out every
+    one of several is told.
     """
     share = asked_share(text, files)
-    every = share > 0 and all(held_out(document, share) for document in sources.documents(files, text_options(text)))
-    return 0.0 if every else share
+    if share == 0:
+        return share
+    count = 0
+    for document in sources.documents(files, text_options(text)):
+        if not held_out(document, share):
+            return share
+        count += 1
+    if count > 1 and text.held_out is not None:
+        raise UserError(f"--held-out {share:g} leaves none of the {count:,} documents to train on; use less")
+    return 0.0
 
 
 def hold_out_more(documents: int, share: float) -> str:
@@ -144,27 +151,56 @@ def prepare(
                 raise UserError(f"{prepared[0]} is prepared already; leave {flag} out")
         if cased:
             raise UserError(f"{prepared[0]} is prepared already, with upper case or without; leave --cased out")
-        found = shards.load(Path(corpus[0]))
+        found = shards.load(Path(corpus[0]), verify=True)
         if given is not None:
             shards.check_tokenizer(given, found.tokenizer.fingerprint, found.folder)
         return found
+    require_folder(cache)
     files = find_files(corpus, stdin_folder, text)
     made = given or tokenizer(files)
     share = held_out_share(text, files)
-    found = shards.prepare(files, text_options(text), made, share=share, cache=cache)
+    with kept_in(cache):
+        found = shards.prepare(files, text_options(text), made, share=share, cache=cache)
     say(describe(found))
     return found
 
 
+def check_pairs(found: Shards, length: int, say: Say) -> None:
+    """Refuse text that next sentences can't be learned from, and tell of text that has few of them.
+
+    Pairs that are nearly all unrelated are soon told, and have taught nothing.
+    """
+    documents = len(found.train.documents) - 1
+    if documents < 2:
+        less = ", hold out less (--held-out)" if len(found.heldout.documents) > 1 else ""
+        raise UserError(
+            "next-sentence prediction needs two documents or more to train on, and there is one; separate documents "
+            f"by a blank line{less}, or train without it (--no-nsp)"
+        )
+    if not found.train.has_pairs():
+        raise UserError(
+            f"next-sentence prediction needs documents of several sentences, and each of these {documents:,} is a "
+            "single one; train without it (--no-nsp), or put blank lines between documents alone"
+        )
+    share = true_share(found.train.sentences, found.train.documents, length)
+    if share < FEWEST_TRUE:
+        all_seen = documents <= SAMPLED and np.diff(found.train.documents).max() <= SENTENCES
+        none = share == 0 and all_seen
+        few = "none" if none else "hardly any" if share < 0.0005 else f"only {share:.1%}"
+        line = (
+            f"{few} of the pairs are true successors in --length {length}: sentences are too long for it, or "
+            "documents too short; use a longer --length, longer documents, or --no-nsp"
+        )
+        if none:
+            raise UserError(line)
+        say(line)
+
+
 def describe(found: Shards) -> str:
     """How much text there is, and how much of it means nothing to its tokenizer."""
-    some = found.train.tokens[:SOME]
-    unknown = float((some == found.tokenizer.unk).mean()) if len(some) else 0.0
-    strange = (
-        f"; {unknown:.1%} of the tokens are unknown: does the tokenizer suit the text?" if unknown > 0.01 else ""
-    )
+    strange = wordpiece.strange(found.tokenizer.unknown(found.train.tokens))
     return (
         f"text: {counted(len(found.train.documents) - 1, 'document')}, {counted(len(found.train.tokens), 'token')}; "
         f"held out: {counted(len(found.heldout.documents) - 1, 'document')}, "
-        f"{counted(len(found.heldout.tokens), 'token')}{strange}"
+        f"{counted(len(found.heldout.tokens), 'token')}{f'; {strange}' if strange else ''}"
     )

@@ -16,7 +16,7 @@ import numpy as np
 from heedful.data import labelled, questions, tagged
 from heedful.data.columns import Columns
 from heedful.data.flaws import OR_SKIP, Flaw, sound
-from heedful.data.heldout import held_out
+from heedful.data.heldout import apart, require_both
 from heedful.data.inputs import (
     Input,
     answer_tokens,
@@ -111,13 +111,8 @@ def one_file(name: str) -> Path:
 def split(examples: Sequence[Any], share: float | None) -> tuple[list[Any], list[Any]]:
     """Examples to train on and those held out, by content alone: whoever asks about one text stays on one side."""
     part = min(HELD_OUT, MOST_HELD_OUT / len(examples)) if share is None else share
-    sides = [held_out([content(one)], part) for one in examples]
-    training = [one for one, out in zip(examples, sides, strict=True) if not out]
-    testing = [one for one, out in zip(examples, sides, strict=True) if out]
-    if not training or not testing:
-        raise UserError(
-            f"{len(examples)} examples are too few to hold out a part of {part:g}; give others with --dev FILE"
-        )
+    training, testing = apart(examples, [content(one) for one in examples], part)
+    require_both(training, testing, part, "examples")
     return training, testing
 
 
@@ -262,8 +257,8 @@ def _texts(
 ) -> Dataset:
     seconds = [one.pair or "" for one in examples] if head.pairs else None
     inputs, kept, cut = [], [], 0
-    found = text_inputs(tokenizer, [one.text for one in examples], seconds, length)
-    for example, (one, tokens) in zip(examples, found, strict=True):
+    found, counts = text_inputs(tokenizer, [one.text for one in examples], seconds, length)
+    for example, one, tokens in zip(examples, found, counts.tolist(), strict=True):
         if tokens > length and not truncate:
             bad(too_long(example.where, tokens, length))
             continue

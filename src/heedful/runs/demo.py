@@ -18,6 +18,7 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import Interrupted, UserError
 from heedful.predict import load
 from heedful.runs import corpus, pictures
+from heedful.runs.cache import default_cache
 from heedful.runs.options import RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe, resolved
 from heedful.runs.pretrain import EVALUATION_TOKENS, evaluation_sampler, pretrain
 from heedful.train import log
@@ -37,7 +38,7 @@ R = TypeVar("R")
 def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
     """Train, or go on training, or take what is trained; compare with the baselines, fill blanks, draw pictures."""
     begun = time.monotonic()
-    cache = cache or corpus.default_cache()
+    cache = cache or default_cache()
     recipe = load_recipe("demo")
     recipe = replace(
         recipe,

@@ -12,7 +12,8 @@ from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.models import transformer
 from heedful.predict import Translator, load_translator
-from heedful.runs import corpus, pictures
+from heedful.runs import pictures
+from heedful.runs.cache import default_cache
 from heedful.runs.demo import once
 from heedful.runs.translator import train_translator
 from heedful.runs.translator_options import TranslatorOptions, TranslatorRecipe, load_recipe, read_recipe, resolved
@@ -52,7 +53,7 @@ def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Sa
     begun = time.monotonic()
     usual = load_recipe("numbers")
     training, dev, asked = split(seed)
-    tables = [_written(cache or corpus.default_cache(), seed, *part) for part in (("train", training), ("dev", dev))]
+    tables = [_written(cache or default_cache(), seed, *part) for part in (("train", training), ("dev", dev))]
     recipe = replace(
         usual,
         train=(str(tables[0]),),

@@ -12,7 +12,7 @@ from PIL import Image
 from heedful.data.images import Images
 from heedful.predict.images import ImageExample, ImagePredictor, Seen
 from heedful.predict.loading import load_images
-from heedful.runs import corpus
+from heedful.runs.cache import default_cache
 from heedful.runs.demo import once
 from heedful.runs.device import choose
 from heedful.runs.see import draw
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 def demo(out: Path, *, steps: int | None, seed: int, cache: Path | None, say: Say) -> None:
     """Train, or go on training, or take what is trained; classify what it has never seen, draw what heads look at."""
     begun = time.monotonic()
-    cache = cache or corpus.default_cache()
+    cache = cache or default_cache()
     # One evaluation keeps the last weights: none are chosen by the digits that are asked for in the end.
     recipe = load_recipe("digits")
     epochs = recipe.run.epochs if steps is None else None

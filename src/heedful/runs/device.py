@@ -1,6 +1,9 @@
 """Where to compute, in what precision, and with how much memory: what this machine can do without harm."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -10,6 +13,11 @@ from torch import nn
 
 from heedful.errors import UserError
 from heedful.nn import kernels
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -21,6 +29,10 @@ _LIMIT_FILES = (
 )
 """In the two versions that there are: the limit, what is taken, and for what."""
 _FILES = ("inactive_file ", "active_file ")
+SPARED = 0.05
+"""Share of the free memory that training leaves alone: the system kills somebody before the last of it is taken."""
+REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "can't start new thread", "std::bad_alloc")
+"""What is said where memory is refused."""
 
 
 class Compute(NamedTuple):
@@ -74,6 +86,37 @@ def choose(device: str, precision: str, local_rank: int = 0) -> Compute:
         raise UserError(f"{torch.cuda.get_device_name()} has no bf16; use --precision fp32")
     half = precision != "fp32" and torch.cuda.is_bf16_supported(including_emulation=False)
     return Compute(torch.device("cuda", local_rank), torch.bfloat16 if half else torch.float32)
+
+
+@contextmanager
+def within_memory(device: torch.device, processes: int | None) -> Iterator[None]:
+    """Have training on a CPU refused memory that is not there, so that it can say so, where the system would kill it.
+
+    So many processes share what is free now. Knows only how Linux does that; elsewhere, and where nobody knows how
+    many there are, nothing is done.
+    """
+    if resource is None or sys.platform != "linux" or device.type != "cpu" or processes is None:
+        yield
+        return
+    before, most = resource.getrlimit(resource.RLIMIT_DATA)
+    room = (1 - SPARED) * (free_memory(device) + psutil.swap_memory().free) / processes
+    bounds = [psutil.Process().memory_info().data + int(room), before, most]
+    with suppress(OSError, ValueError):  # not every system lets it be set
+        least = min(bound for bound in bounds if bound != resource.RLIM_INFINITY)
+        resource.setrlimit(resource.RLIMIT_DATA, (least, most))
+    try:
+        yield
+    finally:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_DATA, (before, most))
+
+
+def short_of_memory(error: Exception) -> str | None:
+    """Whose memory was too small, if that is what is wrong."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "the GPU's memory"
+    refused = isinstance(error, MemoryError) or any(said in str(error) for said in REFUSED)
+    return "this machine's free memory" if refused else None
 
 
 def free_memory(device: torch.device) -> int:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import shutil
 from pathlib import Path
@@ -11,7 +10,8 @@ import psutil
 import torch
 
 import heedful
-from heedful.runs.corpus import default_cache
+from heedful.cores import cores
+from heedful.runs.cache import default_cache
 from heedful.runs.device import choose
 
 OPTIONAL = {"tensorboard": ("training curves in tensorboard", "pip install 'heedful[tensorboard]'")}
@@ -26,7 +26,7 @@ def examine() -> list[tuple[str, str]]:
         ("python", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
         ("torch", torch.__version__),
         *((name, importlib.metadata.version(name)) for name in ("tokenizers", "safetensors", "numpy")),
-        ("processor", f"{_processor()}, {_cores()} cores for us, {torch.get_num_threads()} threads"),
+        ("processor", f"{_processor()}, {cores()} cores for us, {torch.get_num_threads()} threads"),
         ("vector units", torch.backends.cpu.get_cpu_capability()),
         (
             "memory",
@@ -49,10 +49,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free(folder: Path) -> int:

@@ -25,9 +25,12 @@ from heedful.runs import dataset
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import DataPart
 from heedful.runs.prediction import as_table
+from heedful.wording import shortened
 
 MOST_COLUMNS = 12
 """Labels beyond which a confusion matrix is drawn but not printed."""
+SHOWN = 150
+"""Characters of a text that was misread."""
 
 
 class Mistake(NamedTuple):
@@ -213,8 +216,7 @@ def _mistake(example: Any, truth: str, answer: str, confidence: float) -> Mistak
         text = " ".join(example.words)
     else:
         text = example.text if example.pair is None else f"{example.text} | {example.pair}"
-    text = " ".join(text.split())
-    return Mistake(example.where, text if len(text) <= 150 else text[:149] + "…", truth, answer, confidence)
+    return Mistake(example.where, shortened(" ".join(text.split()), SHOWN), truth, answer, confidence)
 
 
 def _truth(head: Head, example: Any) -> Any:

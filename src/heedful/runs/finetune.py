@@ -44,9 +44,10 @@ from heedful.runs.watching import State, keeper, watcher
 from heedful.tasks.finetuning import finetuning_counts, finetuning_terms
 from heedful.tasks.term import Term
 from heedful.train.distributed import World, restarts
-from heedful.train.log import Log, counted, describe, summary_writer
+from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress
 from heedful.train.replay import Replay
+from heedful.wording import counted
 
 
 def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:

@@ -118,8 +118,8 @@ class LearningPart:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} {value} must be at least 1")
-        if self.lr is not None and not self.lr > 0:
-            raise UserError(f"lr {self.lr} must be above 0")
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise UserError(f"--lr {self.lr} must be a number above 0")
         if not 0 <= self.warmup <= 1:
             raise UserError(f"warmup {self.warmup} is a share of the run and must lie between 0 and 1")
         if not self.clip > 0:

@@ -127,9 +127,10 @@ def made_up(tokens: int, *, length: int, vocab_size: int, mask_rate: float, nsp:
     )
 
 
-def less_memory(batch_tokens: int, length: int, accumulation: int) -> str:
-    """What to type after a batch has turned out too large: half of it, twice as often, or what is found to fit."""
+def less_memory(batch_tokens: int, length: int, accumulation: int, device: torch.device) -> str:
+    """What to type after a batch has turned out too large: half of it, twice as often, or what a GPU finds to fit."""
     half = batch_tokens // 2
     if half < length:
         return f"a smaller --size, or a --length below {length}"
-    return f"--batch-tokens {half} --accumulation {2 * accumulation}, or --batch-tokens auto, which finds what fits"
+    found = ", or --batch-tokens auto, which finds what fits" if device.type == "cuda" else ""
+    return f"--batch-tokens {half} --accumulation {2 * accumulation}{found}"

@@ -1,10 +1,13 @@
 """The folder of a run: taken by one run alone, and given back by a run that never began."""
 
 import contextlib
+import hashlib
+import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +15,19 @@ import torch
 
 import heedful
 from heedful.arguments import flag
-from heedful.config import differences, to_toml
+from heedful.config import differences, literal, read_toml, to_toml
 from heedful.durable import alone, sweep, write_file
 from heedful.errors import UserError
-from heedful.runs.options import RUN_FILE
+from heedful.runs.options import RIVALS, RUN_FILE, Recipe
 
+VERSIONS = ("heedful", "torch", "python")
+"""What is noted of how a run was made; besides a digest of what it was told, and its cache."""
 RESULT_FILE = "evaluation.json"
 """How good the model of a run is, that was evaluated while it trained."""
 DIVERGED_FILE = "diverged.txt"
 """Why a run came to nothing, where it did: to resume it would end the same way."""
+MOST = 4
+"""Options that a message names."""
 FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
 """What a resumed run may be told anew without becoming another run."""
 
@@ -48,30 +55,51 @@ def require_free(out: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".heedful-", dir=there):
             pass
     except PermissionError:
-        raise  # which has its own line
+        raise UserError(f"{out} can't be made: {there} may not be written; choose another --out") from None
     except OSError as error:
         raise UserError(f"{out} can't be made in {there} ({error.strerror}); choose another --out") from None
 
 
-def claim(out: Path, recipe: Any) -> bool:
-    """Take a new or empty folder for a run, and note in it what the run is; whether the folder is new."""
+def claim(out: Path, recipe: Any, cache: Path | None = None) -> bool:
+    """Take a new or empty folder for a run, and note in it what the run is; whether the folder is new.
+
+    A `cache` of its own is noted too.
+    """
     require_free(out)
-    content = _note(recipe)
+    content = _note(recipe, cache)
     new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     write_file(out / RUN_FILE, content)
     return new
 
 
-def amend(out: Path, recipe: Any) -> None:
-    """Note anew what the run is, now that more of it has been decided."""
-    write_file(out / RUN_FILE, _note(recipe))
+def amend(out: Path, recipe: Any, cache: Path | None = None) -> None:
+    """Note anew what the run is, now that more of it has been decided, or its cache is another."""
+    write_file(out / RUN_FILE, _note(recipe, cache or noted_cache(out)))
 
 
-def _note(recipe: Any) -> bytes:
-    made = {"heedful": heedful.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    lines = "".join(f'{name} = "{version}"\n' for name, version in made.items())
-    return f"{to_toml(recipe)}\n[made]\n{lines}".encode()
+def noted_cache(out: Path) -> Path | None:
+    """Where a run keeps what it prepared, if it was told."""
+    made = read_toml(out / RUN_FILE).get("made", {}) if (out / RUN_FILE).is_file() else {}
+    return Path(made["cache"]) if "cache" in made else None
+
+
+def _note(recipe: Any, cache: Path | None) -> bytes:
+    # a model that goes on training keeps its shape, of which the recipe knows nothing
+    unknown = RIVALS["from"] if isinstance(recipe, Recipe) and recipe.start_from else ()
+    told = to_toml(recipe, unknown)
+    versions = (heedful.__version__, torch.__version__, platform.python_version())
+    made = dict(zip(VERSIONS, versions, strict=True), told=_digest(tomllib.loads(told)))
+    if cache is not None:
+        made["cache"] = str(cache.absolute())
+    lines = "".join(f"{name} = {literal(value)}\n" for name, value in made.items())
+    return f"{told}\n[made]\n{lines}".encode()
+
+
+def _digest(tables: dict[str, Any]) -> str:
+    """Of what a run was told."""
+    told = {name: part for name, part in tables.items() if name != "made"}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def require_unfinished(out: Path, to: str | None = None) -> None:
@@ -87,11 +115,18 @@ def require_unfinished(out: Path, to: str | None = None) -> None:
 def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     """Take the folder of an interrupted run to go on with the same run, which is noted in it."""
     require_unfinished(out)
+    tables = read_toml(out / RUN_FILE)
+    if tables.get("made", {}).get("told") not in (None, _digest(tables)):
+        raise UserError(
+            f"{out / RUN_FILE} was changed after the run began, so it can't be resumed; undo that, "
+            "or start a new run in another --out"
+        )
     changed = [name for name in differences(read(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
     if changed:
+        way_out = "leave it out to resume" if len(changed) <= MOST else "give --resume and --out alone"
         raise UserError(
-            f"the run in {out} was started with another {', '.join(map(_typed, changed))}; "
-            "leave it out to resume, or start a new run in another --out"
+            f"the run in {out} was started with another {typed(changed)}; {way_out}, "
+            "or start a new run in another --out"
         )
     with alone(out):
         sweep(out)
@@ -104,9 +139,10 @@ def note_diverged(out: Path, line: str) -> None:
         write_file(out / DIVERGED_FILE, f"{line}\n".encode())
 
 
-def _typed(name: str) -> str:
-    """A field of a recipe as it is typed."""
-    return TYPED.get(name) or flag(name.rpartition(".")[2])
+def typed(names: Sequence[str]) -> str:
+    """Fields of a recipe as they are typed; of many the first."""
+    told = ", ".join(TYPED.get(name) or flag(name.rpartition(".")[2]) for name in names[:MOST])
+    return f"{told} and {len(names) - MOST} more" if len(names) > MOST else told
 
 
 def is_complete(out: Path, recipe: Any, read: Callable[[Path], Any]) -> bool:

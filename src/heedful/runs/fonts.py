@@ -52,11 +52,14 @@ def _is_drawn(letter: str) -> bool:
 
 
 def _of_known(letters: set[str]) -> Fonts:
-    """Of the fonts that matplotlib knows, always the one that has most of the letters still lacking."""
+    """Of the fonts that matplotlib knows, always the one that has most of the letters still lacking.
+
+    Of equal ones the first by name: matplotlib's own order is that of a disk, and differs between machines.
+    """
     families = [*font_manager.FontProperties().get_family()]
     lacking = letters - _has(font_manager.findfont(font_manager.FontProperties()), letters)
     having: list[tuple[str, set[str]]] = []
-    for font in font_manager.fontManager.ttflist if lacking else ():
+    for font in sorted(font_manager.fontManager.ttflist, key=lambda one: (one.name, one.fname)) if lacking else ():
         # the font of last resort claims every letter, and draws each as a box
         if font.style == "normal" and "lastresort" not in font.name.replace(" ", "").lower():
             having.append((font.name, _has(font.fname, lacking)))

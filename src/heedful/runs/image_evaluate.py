@@ -149,12 +149,12 @@ def _readable(predictor: ImagePredictor, part: Part) -> np.ndarray:
 
 def _seen(predictor: ImagePredictor, part: Part, rows: np.ndarray | None) -> Iterator[tuple[str, Seen | Flaw]]:
     """What the model takes each image for, or each of some rows, in order; and where the image is."""
-    reader, (chunk, ahead) = predictor.reader(), predictor.pace
+    reader, pace = predictor.reader(), predictor.pace
     if isinstance(part.images, StoredArray):
-        found = answers(_Fitted(reader), _in_array(reader, part.images, rows), chunk, ahead=ahead)
+        found = answers(_Fitted(reader), _in_array(reader, part.images, rows), pace)
     else:
         files = part.images if rows is None else [part.images[row] for row in rows]
-        found = answers(reader, (ImageExample(str(file), file) for file in files), chunk, ahead=ahead)
+        found = answers(reader, (ImageExample(str(file), file) for file in files), pace)
     for one in found:
         yield (one.where, one) if isinstance(one, Flaw) else (one[0].where, one[1])
 

@@ -25,7 +25,7 @@ from heedful.models.rnn import RnnConfig
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict.loading import sees, translates
-from heedful.runs.folder import DIVERGED_FILE, RESULT_FILE
+from heedful.runs.folder import DIVERGED_FILE, RESULT_FILE, VERSIONS
 from heedful.runs.options import RUN_FILE
 from heedful.train import checkpoint, log
 
@@ -250,25 +250,27 @@ def _made(folder: Path) -> list[Fact]:
         return []
     tables = read_toml(folder / RUN_FILE)
     read = tables.get("corpus") or tables.get("train") or [*tables.get("source", []), *tables.get("target", [])]
-    read = [tables["data"]] if "data" in tables else read
-    lines = [Fact("trained on", ", ".join(read) or "not said", list(read))]
+    if isinstance(tables.get("data"), str):  # what a ViT saw; for texts it is a table of options
+        read = [tables["data"]]
+    read = [str(one) for one in (read if isinstance(read, list) else [read])]
+    lines = [Fact("trained on", ", ".join(read) or "not said", read)]
     if tables.get("start_from"):
         lines.append(Fact("started from", tables["start_from"]))
     if (folder / log.FILE).is_file():
         reports = log.read(folder)
         tests = [line for line in reports if line["kind"] == "heldout"]
         if reports:
-            last = reports[-1]
-            images = [line["images"] for line in reports if "images" in line]
-            unit, seen = ("images", images[-1]) if images else ("tokens", last["tokens"])
-            lines += [Fact("steps", f"{last['step']:,}, {seen:,} {unit}", last["step"]), Fact(unit, None, seen)]
+            step = reports[-1]["step"]
+            counts = {unit: [line[unit] for line in reports if unit in line] for unit in ("images", "tokens")}
+            unit, seen = next(((unit, each[-1]) for unit, each in counts.items() if each), ("tokens", 0))
+            lines += [Fact("steps", f"{step:,}, {seen:,} {unit}", step), Fact(unit, None, seen)]
         if (folder / RESULT_FILE).is_file():  # of the best checkpoint, which need not be the last
             scores = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["scores"]
             lines.append(Fact("held out", log.describe(scores), scores))
         elif tests:
             numbers = {name: value for name, value in tests[-1].items() if not isinstance(value, str)}
             lines.append(Fact("held out", log.describe(numbers), numbers))
-    made = tables.get("made", {})
+    made = {name: version for name, version in tables.get("made", {}).items() if name in VERSIONS}
     if made:
         lines.append(Fact("made with", ", ".join(f"{name} {version}" for name, version in made.items()), made))
     return lines

@@ -1,6 +1,5 @@
 """Evaluates a model while it trains."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ class Judge:
 
     def look(self) -> Looked:
         """Evaluate the model as it is; how well it does, and some of its answers."""
-        answers: Sequence[Any] = self.reader.answer(self.prepared)
+        answers: list[Any] = list(self.reader.answer(self.prepared))
         if self.material.scaling is not None:
             answers = [_unscaled(one, self.material.scaling) for one in answers]
         head = self.material.head

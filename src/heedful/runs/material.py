@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heedful.data import tokenizer as wordpiece
 from heedful.data.flaws import Flaw, told
 from heedful.data.tagged import TagExample, scheme
@@ -23,6 +25,8 @@ from heedful.train.log import Log
 
 FEW = 50
 """Examples to evaluate on of which one more or less right is more than chance."""
+MANY = 10_000
+"""Inputs that show how well the tokenizer suits the text."""
 SOME = 100
 """Sentences that show how all are cut into words."""
 
@@ -50,7 +54,8 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
     config = read_config(folder)
     tokenizer = wordpiece.load(folder)
     _check_fit(recipe, config, tokenizer)
-    files = dataset.files(recipe.train)
+    # a file that is named twice would weigh double
+    files = list({path.resolve(): path for path in dataset.files(recipe.train)}.values())
     dev_files = dataset.files([recipe.dev]) if recipe.dev else []
     task = dataset.task_of(recipe.task, files, part)
     skipped: list[Flaw] = []
@@ -58,6 +63,10 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
     if not examples:
         raise UserError(f"{', '.join(map(str, files))} holds no examples to learn from{because(skipped)}")
     head = dataset.make_head(task, examples, part, config.max_length)
+    if head.pairs and config.segments == 1:
+        raise UserError(
+            f"{recipe.start_from} has one segment, so it can't tell the texts of a pair apart; name one with --text"
+        )
     if dev_files:
         dev = dataset.all_sound(dataset.known(head, dataset.read(task, dev_files, part)), part, skipped)
         if not dev:
@@ -80,6 +89,8 @@ def gather(recipe: FinetuneRecipe, log: Log) -> Material:
     if not training.inputs:
         raise UserError(f"every example was skipped, so nothing is left to learn from{because(skipped)}")
     _tell(log, head, training, len(examples), skipped)
+    if remark := wordpiece.strange(tokenizer.unknown(np.concatenate([one.ids for one in training.inputs[:MANY]]))):
+        log.note(remark)
     _warn_of_dev(log, examples, dev)
     if task == "tag":
         _warn_of_characters(log, tokenizer, examples)

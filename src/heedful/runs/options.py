@@ -90,13 +90,14 @@ class ModelPart:
     bias: bool = True
     """Biases in layers and norms."""
     segments: int = 2
-    """2, or 0: then only [SEP] tells the two texts of a pair apart."""
+    """2, or 0: then only [SEP] tells the two texts of a pair apart. 1 is a vector that all tokens share while they
+    are learned, and that a ModernBERT has as a part of each."""
     init: Literal["normal", "scaled"] = "normal"
     """First weights: all alike, or those at the end of sublayers smaller, the more so the more layers there are."""
 
     def __post_init__(self) -> None:
-        if self.segments not in (0, 2):
-            raise UserError(f"--segments {self.segments} must be 2, or 0 for none")
+        if self.segments not in (0, 1, 2):
+            raise UserError(f"--segments {self.segments} must be 2, 1, or 0 for none")
         if not 1 <= self.rotary_base < float("inf"):
             raise UserError(f"--rotary-base {self.rotary_base} must be at least 1; 10000 is usual")
         if self.positions != "rotary" and self.rotary_base != type(self).rotary_base:
@@ -114,7 +115,8 @@ class ObjectivePart:
     """What the model learns to do."""
 
     nsp: bool = True
-    """Next-sentence prediction on pairs; without it, full single sequences."""
+    """Next-sentence prediction on pairs; without it, full single sequences. A model that goes on with --from and
+    never learned it does not begin to unless told."""
     length: int = 128
     """Tokens in a training sequence, special ones included."""
     mask_rate: float = 0.15
@@ -173,8 +175,8 @@ class OptimizerPart:
                 f"--decay {self.decay} is a share of the run and must be above 0, "
                 f"and at most {1 - self.warmup:g} after a warmup of {self.warmup}"
             )
-        if self.lr is not None and not self.lr > 0:
-            raise UserError(f"--lr {self.lr} must be above 0")
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise UserError(f"--lr {self.lr} must be a number above 0")
         if not self.clip > 0:
             raise UserError(f"--clip {self.clip} must be above 0")
         for name in ("beta1", "beta2"):
@@ -269,6 +271,8 @@ class Recipe:
                 raise UserError(
                     f"with --from, the model keeps its own {given[0].replace('_', ' ')}; leave --{flag} out"
                 )
+        if self.objective.nsp and self.model.segments == 1:
+            raise UserError("--segments 1 can't tell two sentences apart; use 2, or 0, or --no-nsp")
         if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
             raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
         if self.vocabulary.cased and (self.vocabulary.tokenizer or self.start_from):
@@ -311,6 +315,8 @@ def resolved(recipe: Recipe) -> Recipe:
         run = replace(run, budget="10m")
     optimizer = replace(recipe.optimizer, lr=recipe.optimizer.lr or rate)
     if optimizer.schedule == "trapezoid" and optimizer.decay is None:
+        if optimizer.warmup >= 1:
+            raise UserError(f"--warmup {optimizer.warmup:g} leaves no time for a trapezoid's rate to fall; use less")
         optimizer = replace(optimizer, decay=min(DECAY, 1 - optimizer.warmup))
     return replace(recipe, model=model, optimizer=optimizer, run=run)
 
@@ -346,11 +352,16 @@ def load_recipe(name: str) -> Recipe:
 
 
 def recipe_path(name: str, kind: str = "") -> Path:
-    """The file of a recipe: one that comes along, by its name, or any TOML file. A `kind` has a folder of its own."""
+    """The file of a recipe: one that comes along, by its name, any TOML file, or the one of a run's folder.
+
+    A `kind` has a folder of its own.
+    """
     if Path(name).suffix == ".toml":
         return Path(name)
     folder = Path(str(files("heedful"))) / RECIPES / kind
     known = sorted(file.stem for file in folder.glob("*.toml"))
+    if name not in known and (noted := Path(name) / RUN_FILE).is_file():
+        return noted
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}, or name a .toml file"

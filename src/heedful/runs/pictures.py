@@ -21,6 +21,7 @@ from heedful.nn.positions import sinusoidal
 from heedful.predict.translator import Alignment
 from heedful.runs import fonts
 from heedful.train import log
+from heedful.wording import shortened
 
 matplotlib.use("Agg")
 
@@ -284,5 +285,4 @@ def _spell(piece: str, spelling: Mapping[str, str]) -> str:
 
 def short(label: str) -> str:
     """A label on one line, and not so long that it takes the picture's place."""
-    label = " ".join(label.split())
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+    return shortened(" ".join(label.split()), LONGEST_LABEL)

@@ -19,7 +19,7 @@ from heedful.durable import new_file
 from heedful.errors import UserError
 from heedful.predict.engine import TorchEngine
 from heedful.predict.predictor import METHODS, Predictor
-from heedful.predict.reading import CHUNK, Pace, answers
+from heedful.predict.reading import Pace, answers
 from heedful.predict.tags import sentence
 from heedful.predict.texts import cut_remark
 
@@ -72,10 +72,8 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
         )
     reader = predictor.reader(method, truncate=asking.truncate, n_best=asking.n_best, top=asking.top)
     items = read(predictor, source, asking)
-    # Whoever writes to standard input may wait for answers before writing more: it is never read ahead.
-    pace = predictor.pace(reader) if source else Pace(1 if _typed() else STREAM_CHUNK)
-    chunk = pace.chunk if pace.ahead or source is None else CHUNK
-    found = answers(reader, items, chunk, ahead=pace.ahead)
+    pace = predictor.pace(reader) if source else of_standard_input()
+    found = answers(reader, items, pace)
     written, skipped = 0, Skipped()
     header = _header(predictor, asking) if form == "tsv" else ""
     with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
@@ -83,7 +81,7 @@ def predict(predictor: Predictor, source: Path | None, out: Path | None, form: s
         for line in _rendered(predictor, found, form, asking, skipped):
             file.write(line + "\n")
             written += 1
-            if written % chunk == 0 or chunk == 1:
+            if written % pace.chunk == 0:
                 file.flush()
         file.flush()
         if not written and source is not None:
@@ -135,9 +133,9 @@ def as_table(answer: Any, head: str, *, every: bool = False) -> dict[str, Any]:
     return {"blanks": [[one._asdict() for one in blank] for blank in answer]}
 
 
-def _typed() -> bool:
-    """Whether a person writes standard input."""
-    return sys.stdin is not None and sys.stdin.isatty()
+def of_standard_input() -> Pace:
+    """Its pace: whoever writes to it may wait for answers before writing more, so it is never read ahead."""
+    return Pace(1 if sys.stdin is not None and sys.stdin.isatty() else STREAM_CHUNK)
 
 
 def _rendered(

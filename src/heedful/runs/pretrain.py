@@ -1,7 +1,6 @@
 """Pretraining from raw text to a model folder: prepares, trains, evaluates, saves, and resumes exactly."""
 
 import math
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, opens_elsewhere, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.runs import corpus, samples
+from heedful.runs.cache import cache_of
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute
 from heedful.runs.fitting import less_memory
@@ -75,10 +75,11 @@ def pretrain(options: PretrainOptions) -> Metrics:
         if options.resume:
             recipe = noted(recipe, out, ranks)
             options = replace(options, settings=recipe)
-        with taken(out, recipe, read_recipe, ranks, resume=options.resume):
+        with taken(out, recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
             shards = _shards(options, ranks)
             recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
-            model = compute.holding(build(recipe, shards.tokenizer))
+            say = Log(out, leads=ranks.leads and not options.resume).note
+            model = compute.holding(build(recipe, shards.tokenizer, say))
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)
@@ -114,7 +115,7 @@ def check_length(recipe: Recipe) -> None:
         way_out = f"use --length {positions} or less"
         if not recipe.start_from:
             way_out += f", or --max-length {length}"
-        raise UserError(f"length {length} is beyond the model's {positions} positions; {way_out}")
+        raise UserError(f"--length {length} is beyond the model's {positions} positions; {way_out}")
     if not isinstance(recipe.optimizer.batch_tokens, str):
         check_batch_tokens(recipe.optimizer.batch_tokens, length)
 
@@ -127,8 +128,8 @@ def _positions(recipe: Recipe) -> int:
     return recipe.model.max_length
 
 
-def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
-    """The model to train: a new one, or the one to go on with, given the heads that it lacks."""
+def build(recipe: Recipe, tokenizer: Tokenizer, say: Callable[[str], None] = lambda _: None) -> BertForPretraining:
+    """The model to train: a new one, or the one to go on with, given the heads that it lacks, which is said."""
     generator = torch.Generator().manual_seed(recipe.run.seed)
     part = recipe.model
     if not recipe.start_from:
@@ -173,6 +174,9 @@ def build(recipe: Recipe, tokenizer: Tokenizer) -> BertForPretraining:
     known = model.state_dict().keys()
     weights = {prefix + name: tensor for name, tensor in loaded.state_dict().items() if prefix + name in known}
     model.load_state_dict(weights, strict=False)  # a head that the old model lacks stays as initialised
+    for name, what in (("mlm", "masked words"), ("nsp", "next sentences")):
+        if getattr(model, name) is not None and not any(one.startswith(f"{name}.") for one in weights):
+            say(f"{recipe.start_from} has no head for {what}: a new one is trained")
     return model
 
 
@@ -220,7 +224,8 @@ def _shards(options: PretrainOptions, ranks: World) -> Shards:
         wordpiece.save(found.tokenizer, options.out, _positions(options.settings))
         folder = found.folder.absolute()
     folder = ranks.share(folder)
-    shards = ranks.in_turn(partial(load_shards, folder))
+    # Each node's disk is read once, the first one's above.
+    shards = ranks.in_turn(partial(load_shards, folder, verify=ranks.local_rank == 0 and not ranks.leads))
     require_same_data(shards.key, ranks)
     return shards
 
@@ -243,17 +248,14 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
         tokenizer=trained,
         given=given,
         stdin_folder=options.out / "checkpoints",  # kept for as long as the run may be resumed
-        cache=options.cache or corpus.default_cache(),
+        cache=cache_of(options.out, options.cache),
         say=log.note,
         cased=recipe.vocabulary.cased and not options.resume,  # a run that began with it goes on
     )
     if recipe.vocabulary.vocab_size not in (None, found.tokenizer.vocab_size):
         raise UserError(f"{found.folder} is prepared already, with its own vocabulary; leave --vocab-size out")
-    if recipe.objective.nsp and not found.train.has_pairs():
-        raise UserError(
-            "next-sentence prediction needs two documents or more, some of them of several sentences; "
-            "separate documents by a blank line, or train without it (--no-nsp)"
-        )
+    if recipe.objective.nsp:
+        corpus.check_pairs(found, recipe.objective.length, log.note)
     return found
 
 
@@ -367,6 +369,8 @@ def _train(
         save=lambda now: kept.save(now, model, optimizer),
     )
     introduce(log, model, bert_shape(model.config), compute, ranks, progress)
+    if recipe.start_from and not progress.step:
+        log.note(f"goes on with masked words{' and next sentences' if model.nsp is not None else ' alone'}")
     if not opens_elsewhere(model):
         hint = "; with --no-nsp it would be a ModernBERT" if model.config.modern else ""
         log.note(f"transformers has no architecture that equals this model, so its folder opens here alone{hint}")
@@ -377,14 +381,13 @@ def _train(
     if not can_test:
         more = corpus.hold_out_more_of(recipe.corpus, recipe.text, shards)
         log.note(f"too few documents are held out to evaluate on; {more}")
-    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
     run(
         job,
         progress,
         log,
         folder=folder,
-        resume=resume_command("pretrain", out, ranks) + cache,
-        smaller=less_memory(training.batch_tokens, training.length, plan.accumulation),
+        resume=resume_command("pretrain", out, ranks),
+        smaller=less_memory(training.batch_tokens, training.length, plan.accumulation, compute.device),
         tensorboard=recipe.run.tensorboard,
     )
     weights = sharding.gathered(model, ranks) if ranks.sharded else None

@@ -19,6 +19,7 @@ from heedful.data import shards
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Split
+from heedful.data.tokenizer import strange
 from heedful.errors import UserError
 from heedful.models.bert import BertForPretraining
 from heedful.predict.engine import check_range
@@ -28,9 +29,9 @@ from heedful.runs.options import TextPart
 from heedful.runs.pretrain import evaluation_sampler
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.train.distributed import World
-from heedful.train.log import counted
 from heedful.train.loop import Metrics
 from heedful.train.loop import evaluate as averages
+from heedful.wording import counted
 
 LENGTH = 128
 NO_PAIRS = "that takes two documents or more, some of several sentences; blank lines separate documents"
@@ -44,6 +45,8 @@ class PretrainedEvaluation:
     """Whether the text is what prepared shards hold out."""
     documents: int
     tokens: int
+    unknown: float
+    """The share of them that the tokenizer does not know."""
     length: int
     """Tokens of a sequence, at most."""
     sequences: int
@@ -79,6 +82,7 @@ def evaluate(predictor: Predictor, names: Sequence[str], text: TextPart, length:
             held_out=held_out,
             documents=len(split.documents) - 1,
             tokens=len(split.tokens),
+            unknown=predictor.tokenizer.unknown(split.tokens),
             length=length,
             sequences=words.sequences,
             masked=words.masked,
@@ -149,6 +153,8 @@ def lines(result: PretrainedEvaluation) -> list[str]:
         said.append(f"next sentence right  {result.next_sentence_right:.2%}  of {counted(result.pairs or 0, 'pair')}")
     elif result.pairs == 0:
         said += ["", f"no next sentences to ask about: {NO_PAIRS}"]
+    if told := strange(result.unknown):
+        said += ["", told]
     return said
 
 

@@ -13,8 +13,8 @@ from heedful.data.tokenizer import MASK, Tokenizer
 from heedful.models.bert import BertForPretraining
 from heedful.models.heads import Head
 from heedful.predict.blanks import word_probabilities
-from heedful.predict.reading import short
 from heedful.train.log import Sample
+from heedful.wording import shortened
 
 COUNT = 4
 """Examples of a run."""
@@ -84,7 +84,7 @@ def _asked(example: Any) -> str:
         text = " ".join(example.words)
     else:
         text = f"{example.question} | {example.context}"
-    return text if len(text) <= CHARACTERS else short(text, CHARACTERS)[1:-1]
+    return shortened(text, CHARACTERS)
 
 
 def _told(head: Head, answer: Any) -> str:

@@ -72,7 +72,7 @@ def find(names: Sequence[str]) -> list[Path | Rows]:
             if path.exists():
                 found += _within(path)
                 continue
-            one = re.fullmatch(r"(.+)\[(\d+)\]", name)
+            one = re.fullmatch(r"(.+)\[(-?\d+)\]", name)
             if one and (is_digits(one[1]) or Path(one[1]).is_file()) and (rows := _rows(one[1])):
                 found.append(_one(rows, int(one[2])))
                 continue
@@ -96,7 +96,7 @@ def see(
     skipped: list[Flaw] = []
     shown: list[tuple[ImageExample, Seen]] = []
     seen = 0
-    for one in answers(predictor.reader(), _examples(found), predictor.pace.chunk, ahead=predictor.pace.ahead):
+    for one in answers(predictor.reader(), _examples(found), predictor.pace):
         if isinstance(one, Flaw):
             if not wanted.skip_bad:
                 raise UserError(f"{one}, {OR_SKIP_FILES}")
@@ -173,7 +173,7 @@ def _one(found: list[Rows], number: int) -> Rows:
     if len(found) > 1:
         names = ", ".join(one.stored.where for one in found)
         raise UserError(f"{stored.file} holds several arrays of images ({names}); save the one that is meant alone")
-    if number >= stored.shape[0]:
+    if not 0 <= number < stored.shape[0]:
         raise UserError(f"{stored.where} has no image {number}; it has {stored.shape[0]:,}, counted from 0")
     return Rows(stored, number)
 

@@ -73,6 +73,8 @@ def depth(name: str, layers: int) -> int:
     """How far from the input a parameter is: 0 for the embeddings, then the layers, then the head."""
     if name.startswith("bert.embeddings."):
         return 0
+    if name.startswith("bert.final_norm."):  # of the last layer's states
+        return layers
     return int(name.split(".")[2]) + 1 if name.startswith("bert.layers.") else layers + 1
 
 

@@ -15,16 +15,17 @@ from heedful.data.sampler import Position
 from heedful.durable import sweep
 from heedful.errors import Interrupted, UserError
 from heedful.models.bert import BertConfig
-from heedful.runs.device import Compute, choose
-from heedful.runs.folder import claim, give_back, is_complete, note_diverged, reclaim
+from heedful.runs.device import Compute, choose, short_of_memory, within_memory
+from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, typed
 from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import World, may_restart, world
-from heedful.train.log import Log, counted
+from heedful.train.log import Log
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
 from heedful.train.schedule import seconds
+from heedful.wording import counted
 
 NO_CHECKPOINT = "there is no checkpoint yet: the run starts from its beginning"
 FEW = 20
@@ -34,7 +35,7 @@ FEW = 20
 def interval(every: str) -> tuple[int | None, float | None]:
     """Steps or seconds between two checkpoints, as they were typed: 500 or 5m."""
     if not every.isdecimal():
-        return None, seconds(every)
+        return None, seconds(every, "--checkpoint-every", ", or steps like 500")
     if int(every) == 0:
         raise UserError("--checkpoint-every 0 would never go on; write steps like 500 or a time like 5m")
     return int(every), None
@@ -59,10 +60,9 @@ def require_alike(options: Any, ranks: World) -> None:
     """Refuse processes that were told to do different things."""
     for rank, names in enumerate(ranks.gather(differences(ranks.share(options), options))):
         if names:
-            told = ", ".join(name.removeprefix("settings.") for name in names)
-            raise ranks.ending(
-                UserError(f"process {rank} was given another {told} than process 0; give all the same command")
-            )
+            told = typed([name.removeprefix("settings.") for name in names])
+            way_out = "give all the same command, and let all see the same --out"
+            raise ranks.ending(UserError(f"process {rank} was given another {told} than process 0; {way_out}"))
 
 
 def require_same_data(digest: str, ranks: World) -> None:
@@ -105,15 +105,19 @@ def is_over(out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World) -
 
 
 @contextmanager
-def taken(out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World, *, resume: bool) -> Iterator[None]:
+def taken(
+    out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World, *, resume: bool, cache: Path | None = None
+) -> Iterator[None]:
     """Prepare a run in a folder that is taken for it, and given back if that fails. The leading rank's business."""
     if not ranks.leads:
         yield
     elif resume:
         reclaim(out, recipe, read)
+        if cache is not None:  # it may be another one from now on
+            amend(out, read(out / RUN_FILE), cache)
         yield
     else:
-        new = claim(out, recipe)
+        new = claim(out, recipe, cache)
         try:
             yield
         except BaseException:
@@ -125,7 +129,7 @@ def tell_of_ranks(before: int, ranks: World, log: Log) -> None:
     """Say that a run goes on with another number of processes than it had."""
     if before != ranks.ranks:
         log.warn(
-            f"the run had {before} processes and now has {ranks.ranks}; it goes on, "
+            f"the run had {counted(before, 'process', 'processes')} and now has {ranks.ranks}; it goes on, "
             "but with other steps than if it had not been interrupted"
         )
 
@@ -157,7 +161,8 @@ def run(
     require_same_step(progress.step, job.world)
     with log.opened(step=progress.step, tensorboard=tensorboard):
         try:
-            ended = train(job, progress)
+            with within_memory(next(job.model.parameters()).device, job.world.here):
+                ended = train(job, progress)
         except Diverged as error:
             line = _diverged(error, folder, job.plan)
             if log.leads:
@@ -169,12 +174,15 @@ def run(
             saved = checkpoint.steps(folder)
             ready = f"go on from checkpoint {saved[-1].name} with: {resume}" if saved else "nothing was saved"
             raise KeyboardInterrupt(f"interrupted; {ready}") from None
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
+            if (what := short_of_memory(error)) is None:
+                raise
             saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
-            raise UserError(f"the GPU's memory is too small for this; try {smaller}, in a new --out{saved}") from None
+            raise UserError(f"{what} is too small for this; try {smaller}, in a new --out{saved}") from None
     if job.plan.budget is not None and ended.step < FEW:
         steps = counted(ended.step, "step")
-        log.note(f"only {steps} fitted into the budget, too few to learn; give more time, or take a smaller model")
+        way_out = "give more time, or take a smaller batch or model"
+        log.note(f"only {steps} fitted into the budget, too few to learn; {way_out}")
 
 
 def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: World, progress: Progress) -> None:

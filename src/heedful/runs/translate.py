@@ -16,7 +16,7 @@ from heedful.data.lines import Errors, lines
 from heedful.data.parallel import PairExample
 from heedful.decode import SearchOptions
 from heedful.errors import UserError
-from heedful.predict.reading import CHUNK, answers
+from heedful.predict.reading import Pace, answers
 from heedful.predict.translator import (
     EMPTY,
     Alignment,
@@ -26,7 +26,7 @@ from heedful.predict.translator import (
     Translator,
     remarks,
 )
-from heedful.runs.prediction import STREAM_CHUNK, Skipped, whole_file
+from heedful.runs.prediction import Skipped, of_standard_input, whole_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,15 +54,15 @@ class Wanted:
 def translate(translator: Translator, source: Path | None, out: Path | None, wanted: Wanted) -> str | None:
     """Translate a file, or standard input; what there is to say of it in the end."""
     items = parallel.sources(source, wanted.column, errors=wanted.errors)
-    chunk = CHUNK if source else 1 if sys.stdin is not None and sys.stdin.isatty() else STREAM_CHUNK
+    pace = Pace() if source else of_standard_input()
     if wanted.given is None:
         reader = translator.reader(
             wanted.options, prefix=wanted.prefix, align=wanted.alignments, truncate=wanted.truncate
         )
-        found = answers(reader, items, chunk)
+        found = answers(reader, items, pace)
     else:
         reader = translator.given(align=wanted.alignments, truncate=wanted.truncate)
-        found = answers(reader, _joined(items, wanted.given, wanted.errors), chunk)
+        found = answers(reader, _joined(items, wanted.given, wanted.errors), pace)
     read, skipped = 0, Skipped()
     with nullcontext(sys.stdout) if out is None else whole_file(out) as file:
         for read, one in enumerate(found, 1):
@@ -72,7 +72,7 @@ def translate(translator: Translator, source: Path | None, out: Path | None, wan
                 skipped.add(one)
             for line in _json(one) if wanted.json else _plain(one, read, wanted):
                 file.write(line + "\n")
-            if read % chunk == 0:
+            if read % pace.chunk == 0:
                 file.flush()
         file.flush()
         if not read and source is not None:

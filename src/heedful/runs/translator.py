@@ -54,11 +54,12 @@ from heedful.tasks.term import Term
 from heedful.tasks.translation import Translating, translation_counts, translation_terms
 from heedful.train import checkpoint
 from heedful.train.distributed import World, restarts
-from heedful.train.log import Log, counted, describe, summary_writer
+from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import adamw
 from heedful.train.replay_pairs import PairReplay
 from heedful.train.schedule import seconds
+from heedful.wording import counted
 
 POSITIONS = {"transformer": 1024, "rnn": 512}
 """Of a new model, unless it learns from longer sentences."""

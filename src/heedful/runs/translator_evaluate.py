@@ -17,7 +17,10 @@ from heedful.predict.reading import answers
 from heedful.predict.translator import Translation, Translator, remarks
 from heedful.runs.translator_material import read_pairs
 from heedful.runs.translator_options import PairsPart
+from heedful.wording import shortened
 
+SHOWN = 150
+"""Characters of a text among the worst."""
 KEYS = ("bleu", "chrf", "tokenised_bleu")
 """What programs call the figures, in the order in which they are counted."""
 
@@ -101,8 +104,9 @@ def lines(result: TranslationEvaluation) -> list[str]:
     if result.misses:
         said += ["", "worst mistakes, by chrF:"]
         for one in result.misses:
-            said.append(f"  {one.chrf:5.2f}  {_short(one.source)}  ({one.where})")
-            said += [f"    wrote  {_short(one.translation) or '(nothing)'}", f"    right  {_short(one.reference)}"]
+            source, wrote, right = (shortened(text, SHOWN) for text in (one.source, one.translation, one.reference))
+            said.append(f"  {one.chrf:5.2f}  {source}  ({one.where})")
+            said += [f"    wrote  {wrote or '(nothing)'}", f"    right  {right}"]
     return said
 
 
@@ -140,7 +144,3 @@ def _misses(examples: Sequence[PairExample], texts: Sequence[str]) -> list[Miss]
         if one.target is not None and text != one.target
     ]
     return sorted(found, key=lambda one: one.chrf)
-
-
-def _short(text: str, most: int = 150) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -11,7 +11,7 @@ from heedful.data import parallel, subwords
 from heedful.data.bitext import Marks, Pairs
 from heedful.data.bpe_dropout import Dropout
 from heedful.data.flaws import Flaw, sound, told
-from heedful.data.heldout import held_out
+from heedful.data.heldout import apart, require_both
 from heedful.data.parallel import PairExample
 from heedful.data.subwords import Subwords
 from heedful.durable import file_digest
@@ -124,11 +124,8 @@ def _dev(recipe: TranslatorRecipe) -> Iterator[PairExample | Flaw]:
 def _split(pairs: list[PairExample], share: float | None) -> tuple[list[PairExample], list[PairExample]]:
     """Pairs to train on and those held out, by the source alone: all translations of one sentence stay together."""
     part = min(HELD_OUT, MOST_HELD_OUT / len(pairs)) if share is None else share
-    sides = [held_out([one.source], part) for one in pairs]
-    training = [one for one, out in zip(pairs, sides, strict=True) if not out]
-    dev = [one for one, out in zip(pairs, sides, strict=True) if out]
-    if not training or not dev:
-        raise UserError(f"{len(pairs)} pairs are too few to hold out a part of {part:g}; give others with --dev")
+    training, dev = apart(pairs, [one.source for one in pairs], part)
+    require_both(training, dev, part, "pairs")
     return training, dev
 
 

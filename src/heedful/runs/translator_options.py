@@ -143,8 +143,8 @@ class TranslatorLearningPart:
         for name in ("label_smoothing", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name} {getattr(self, name)} must be at least 0 and less than 1")
-        if self.lr is not None and not self.lr > 0:
-            raise UserError(f"lr {self.lr} must be above 0")
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise UserError(f"--lr {self.lr} must be a number above 0")
         if not self.clip > 0:
             raise UserError(f"clip {self.clip} must be above 0")
 

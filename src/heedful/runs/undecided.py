@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from heedful.config import read_toml
 from heedful.data.batch import PretrainingBatch
 from heedful.errors import UserError
 from heedful.models.bert import SIZES, BertForPretraining
@@ -20,6 +21,9 @@ from heedful.train.distributed import World
 from heedful.train.log import Log
 from heedful.train.schedule import seconds
 
+USUAL = 8192
+"""Tokens of a batch."""
+
 
 def check_undecided(recipe: Recipe) -> None:
     """Refuse what can't be decided later."""
@@ -28,9 +32,7 @@ def check_undecided(recipe: Recipe) -> None:
     if recipe.optimizer.batch_tokens != "budget":
         return
     if recipe.run.budget is None:
-        raise UserError("--batch-tokens budget is for a --budget; with --steps, give a number: 8192 is usual")
-    if recipe.start_from is not None:
-        raise UserError("--batch-tokens budget is for new models; with --from, give a number: 8192 is usual")
+        raise UserError(f"--batch-tokens budget is for a --budget; with --steps, give a number: {USUAL} is usual")
 
 
 def noted(recipe: Recipe, out: Path, ranks: World) -> Recipe:
@@ -50,6 +52,13 @@ def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, r
     """The recipe with the size that is worth its time here, and with batches that suit it."""
     given, open_batch = recipe.model.size, recipe.optimizer.batch_tokens == "budget"
     if given != "auto" and not open_batch:
+        return recipe
+    if recipe.start_from is not None:
+        batch, why = ranks.share(_earlier_batch(Path(recipe.start_from)))
+        if batch < recipe.objective.length:
+            batch, why = recipe.objective.length, "the least that its sequences fit into"
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
+        _note(recipe, out, ranks, f"--batch-tokens budget: {batch}, {why}")
         return recipe
     assert recipe.run.budget is not None
     assert given is not None
@@ -72,8 +81,19 @@ def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, r
         batch = suited(tokens / (ranks.ranks * recipe.optimizer.accumulation), recipe.objective.length)
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
         said.append(f"--batch-tokens budget: {batch}")
-    _note(recipe, out, ranks, f"{', '.join(said)}; sees about {tokens / 1e6:,.0f} million tokens in the time")
+    millions = float(f"{tokens / 1e6:.2g}")
+    _note(recipe, out, ranks, f"{', '.join(said)}; sees about {millions:,g} million tokens in the time")
     return recipe
+
+
+def _earlier_batch(folder: Path) -> tuple[int, str]:
+    """The tokens of a batch that a model was trained with so far, or else the usual ones, and why."""
+    noted = read_toml(folder / RUN_FILE) if (folder / RUN_FILE).is_file() else {}
+    part = noted.get("optimizer")
+    batch = part.get("batch_tokens") if isinstance(part, dict) else None
+    if isinstance(batch, int):
+        return batch, f"as in {folder / RUN_FILE}"
+    return USUAL, f"which is usual, since {folder} does not say what it was trained with"
 
 
 def with_tokens(

@@ -27,9 +27,9 @@ from heedful.errors import UserError
 from heedful.formats.sentence_transformers import read_pooling
 from heedful.predict.engine import Pool
 from heedful.predict.predictor import Predictor
-from heedful.predict.reading import answers
+from heedful.predict.reading import Answered, Pace, answered, answers
 from heedful.predict.texts import Vectors, cut_remark
-from heedful.train.log import counted
+from heedful.wording import counted
 
 CHUNK = 4096
 """Rows that are compared at once."""
@@ -76,7 +76,8 @@ def embed(
     reader = predictor.vectors(pool, normalise, truncate)
     read = TextDigest()
     items = read.over(texts(source, columns, errors=errors))
-    found = answers(reader, items) if source is None else _answers(predictor, reader, items)
+    pace = Pace() if source is None else predictor.pace(reader)
+    found = answered(reader, items, pace)
     with new_file(out) as file:
         dim, skipped = _write(file, found, skip_bad)
         if not dim:
@@ -93,11 +94,12 @@ def embed(
         "texts": read.hexdigest(),
     }
     write_file(described(out), (json.dumps(about, ensure_ascii=False, indent=2) + "\n").encode())
-    zeros = f"; {counted(skipped, 'row')} skipped (zeros)" if skipped else ""
-    cut = cut_remark(reader)
-    return (
-        f"wrote {out}: {counted(read.rows, 'vector')} of {counted(dim, 'number')}{zeros}{f'; {cut}' if cut else ''}"
-    )
+    said = [f"wrote {out}: {counted(read.rows, 'vector')} of {counted(dim, 'number')}"]
+    if skipped:
+        said.append(f"{counted(skipped, 'row')} skipped (zeros)")
+    if read.pairs and columns.pair is None:  # found by their names
+        said.append("each is of a pair of texts; --text COLUMN takes one column alone")
+    return "; ".join([*said, *filter(None, [cut_remark(reader)])])
 
 
 def search(
@@ -132,12 +134,14 @@ def search(
     best = Best(asked, top)
     items = texts(source, columns, errors=errors)
     if vectors is None:
-        kept = _read(_answers(predictor, reader, items), best, skip_bad, source)
+        kept = _read(answers(reader, items, predictor.pace(reader)), best, skip_bad, source)
     else:
         matrix = _open(vectors, about, asked.shape[1], predictor.origin)
         for first in range(0, len(matrix), CHUNK):
             block = matrix[first : first + CHUNK]
             best.offer(np.arange(first, first + len(block)), block)
+        if not best.rows():
+            raise UserError(f"{vectors} has no vector to compare with: all are zeros, or not numbers; {AGAIN}")
         kept = _look_up(items, best, len(matrix), about)
         if kept is None:
             problem = f"{source} holds other texts than {vectors} was made from"
@@ -166,14 +170,17 @@ class TextDigest:
     """Tells whether two files hold the same texts in the same rows: the SHA-256 of a line of JSON for each row."""
 
     def __init__(self) -> None:
-        self.rows = 0
+        self.rows = self.pairs = 0
         self._digest = hashlib.sha256()
 
     def over(self, items: Iterable[TextExample | Flaw]) -> Iterator[TextExample | Flaw]:
         """The same rows, counted in as they pass."""
         for item in items:
             self.rows += 1
-            content = "null" if isinstance(item, Flaw) else f"[{_quoted(item.text)}, {_quoted(item.pair)}]"
+            content = "null"
+            if not isinstance(item, Flaw):
+                self.pairs += item.pair is not None
+                content = f"[{_quoted(item.text)}, {_quoted(item.pair)}]"
             self._digest.update(f"{content}\n".encode())
             yield item
 
@@ -224,25 +231,25 @@ def _shown(example: TextExample) -> str:
     return example.text if example.pair is None else f"{example.text}\t{example.pair}"
 
 
-def _write(file: BinaryIO, found: Iterable[Embedded], skip_bad: bool) -> tuple[int, int]:
+def _write(file: BinaryIO, found: Iterable[Answered[TextExample, np.ndarray]], skip_bad: bool) -> tuple[int, int]:
     """Vectors as a .npy; their width, 0 if there is none, and the number of rows skipped."""
     rows = dim = start = skipped = gap = 0
-    for item in found:
-        rows += 1
-        if isinstance(item, Flaw):
+    for some in itertools.chain.from_iterable(map(_together, found)):
+        if isinstance(some, Flaw):
             if not skip_bad:
-                raise UserError(str(item))
+                raise UserError(str(some))
+            rows += 1
             skipped += 1
             gap += 1
             continue
-        vector = item[1]
+        rows += len(some)
         if not dim:
-            dim = len(vector)
+            dim = some.shape[1]
             start = _write_header(file, 0, dim)
         if gap:  # what is never written reads as zeros
             file.seek(4 * dim * gap, os.SEEK_CUR)
             gap = 0
-        file.write(np.ascontiguousarray(vector, "<f4").data)
+        file.write(np.ascontiguousarray(some, "<f4").data)
     if dim:
         file.truncate(start + 4 * dim * rows)
         file.seek(0)
@@ -250,16 +257,19 @@ def _write(file: BinaryIO, found: Iterable[Embedded], skip_bad: bool) -> tuple[i
     return dim, skipped
 
 
+def _together(block: Answered[TextExample, np.ndarray]) -> Iterator[np.ndarray | Flaw]:
+    """Vectors (R, D) as many at once as come without a flaw between them, or else one by one."""
+    if isinstance(block.found, np.ndarray):
+        yield block.found
+        return
+    for one in block.found:
+        yield one if isinstance(one, Flaw) else one[None]
+
+
 def _write_header(file: BinaryIO, rows: int, dim: int) -> int:
     """Where the numbers begin."""
     np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)})
     return file.tell()
-
-
-def _answers(predictor: Predictor, reader: Vectors, items: Iterable[TextExample | Flaw]) -> Iterator[Embedded]:
-    """The vectors of a file's texts; a GPU takes more of them at once, and the next are prepared meanwhile."""
-    pace = predictor.pace(reader)
-    return answers(reader, items, pace.chunk, ahead=True) if pace.ahead else answers(reader, items)
 
 
 def _read(found: Iterable[Embedded], best: Best, skip_bad: bool, source: Path) -> dict[int, TextExample]:
@@ -305,8 +315,8 @@ def _open(vectors: Path, about: dict[str, Any], dim: int, origin: str) -> np.nda
         matrix = np.load(vectors, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise UserError(f"cannot read {vectors}: {error.strerror or error}; write it with `heedful embed`") from None
-    except (ValueError, EOFError) as error:
-        raise UserError(f"{vectors} is not a whole .npy file ({error}); {AGAIN}") from None
+    except (ValueError, EOFError):
+        raise UserError(f"{vectors} is not a whole .npy file of numbers; {AGAIN}") from None
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind != "f":
         raise UserError(f"{vectors} does not hold a vector a row; {AGAIN}")
     if any(about.get(name, size) != size for name, size in zip(("rows", "dim"), matrix.shape, strict=True)):

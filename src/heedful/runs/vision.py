@@ -1,7 +1,6 @@
 """Training an image classifier, from images to a model folder: reads, trains, keeps the best, and resumes exactly."""
 
 import json
-import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +16,7 @@ from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
-from heedful.runs.corpus import default_cache
+from heedful.runs.cache import cache_of
 from heedful.runs.device import Compute
 from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.training import (
@@ -44,11 +43,12 @@ from heedful.runs.watching import State, keeper, watcher
 from heedful.tasks.term import Term
 from heedful.tasks.vision import vision_counts, vision_terms
 from heedful.train.distributed import World, restarts
-from heedful.train.log import Log, counted, describe, summary_writer
+from heedful.train.log import Log, describe, summary_writer
 from heedful.train.loop import Job, Metrics, Plan, Progress, step_seed
 from heedful.train.optim import OPTIMIZERS
 from heedful.train.replay_images import MOST_TOKENS, ImageReplay, fits
 from heedful.train.schedule import seconds
+from heedful.wording import counted
 
 EPS = 1e-8
 
@@ -71,11 +71,11 @@ def train_vision(options: VisionOptions) -> Metrics:
         if ranks.leads and not options.resume:
             require_free(out)
         log = Log(out, leads=ranks.leads)
-        read = partial(gather, recipe, options.cache or default_cache(), log, gpu=compute.device.type == "cuda")
+        read = partial(gather, recipe, cache_of(out, options.cache), log, gpu=compute.device.type == "cuda")
         material = ranks.in_turn(read)
         require_same_data(material.digest, ranks)
         options = replace(options, settings=material.recipe)
-        with taken(out, material.recipe, read_recipe, ranks, resume=options.resume):
+        with taken(out, material.recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
             judge = ranks.in_turn(partial(_judge, material, compute))
         return _train(options, judge, ranks, log)
 
@@ -196,13 +196,12 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     if recipe.run.compile and compute.dtype is torch.bfloat16 and not compiled:
         needs = f"one process, batches of at most {MOST_TOKENS:,} patches, Triton and a C compiler (gcc or clang)"
         log.note(f"layers are not compiled: that needs {needs}")
-    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
     run(
         job,
         progress,
         log,
         folder=folder,
-        resume=resume_command("train-vision", out, ranks) + cache,
+        resume=resume_command("train-vision", out, ranks),
         smaller=f"--batch {max(1, learning.batch // 2)}",
         tensorboard=recipe.run.tensorboard,
     )

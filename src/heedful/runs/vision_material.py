@@ -1,16 +1,19 @@
 """From what a user names to images that a classifier can be trained and judged on."""
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from heedful.data import image_store
 from heedful.data.image_files import ENDINGS
+from heedful.data.image_store import Stored
 from heedful.data.images import Images, measure, split
 from heedful.models.vit import default_patch
 from heedful.nn.pixels import Pixels
+from heedful.runs.cache import kept_in, require_folder
 from heedful.runs.vision_options import VisionRecipe, check_patches, resolved
-from heedful.train.log import Log, counted
+from heedful.train.log import Log
+from heedful.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,7 +35,12 @@ class VisionMaterial:
 def gather(recipe: VisionRecipe, cache: Path, log: Log, *, gpu: bool) -> VisionMaterial:
     """Read the images, and say what there is."""
     part = recipe.images
-    prepare = partial(image_store.prepare, cache=cache, skip_bad=part.skip_bad)
+    require_folder(cache)
+
+    def prepare(data: str, **told: Any) -> Stored:
+        with kept_in(cache):
+            return image_store.prepare(data, cache=cache, skip_bad=part.skip_bad, **told)
+
     stored = prepare(recipe.data, size=part.image_size, channels=part.channels)
     train, heldout, skipped, key = stored.train, stored.heldout, stored.skipped, stored.key
     if recipe.dev is not None:

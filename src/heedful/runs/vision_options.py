@@ -130,8 +130,8 @@ class VisionLearningPart:
     def __post_init__(self) -> None:
         if self.batch is not None and self.batch < 1:
             raise UserError(f"--batch {self.batch} must be at least 1")
-        if self.lr is not None and not self.lr > 0:
-            raise UserError(f"--lr {self.lr} must be above 0")
+        if self.lr is not None and not 0 < self.lr < float("inf"):
+            raise UserError(f"--lr {self.lr} must be a number above 0")
         if not 0 <= self.warmup <= 1:
             raise UserError(f"--warmup {self.warmup} is a share of the run and must lie between 0 and 1")
         if not self.clip > 0:

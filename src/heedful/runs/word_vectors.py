@@ -12,6 +12,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from heedful.formats import word2vec
 from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
 from heedful.nn.transfer import on_device
 from heedful.runs import corpus
+from heedful.runs.cache import cache_of
 from heedful.runs.device import choose, free_memory
 from heedful.runs.folder import note_diverged
 from heedful.runs.options import RUN_FILE, TextPart
@@ -69,12 +71,11 @@ def train_vectors(options: WordOptions) -> None:
     device = choose(recipe.run.device, "fp32").device
     make_plan(recipe, 1)  # said now, if it can't be made
     log = Log(out, leads=True)
-    with taken(out, recipe, read_recipe, World(), resume=options.resume):
+    with taken(out, recipe, read_recipe, World(), resume=options.resume, cache=options.cache):
         found = prepare(replace(options, settings=recipe))
         text = words.read(found.train, found.tokenizer, recipe.vectors.min_count)
         require_room(len(text.lexicon.words), recipe.vectors, device, resume=options.resume)
-    cache = f" --cache {shlex.quote(str(options.cache))}" if options.cache else ""
-    go_on = resume_command("train-vectors", out) + cache
+    go_on = resume_command("train-vectors", out)
     run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log, go_on=go_on)
     try:
         run.train(resume=options.resume)
@@ -105,7 +106,7 @@ def prepare(options: WordOptions) -> Shards:
         tokenizer=tokenizer,
         given=None,
         stdin_folder=options.out / "checkpoints",  # kept for as long as the run may be resumed
-        cache=options.cache or corpus.default_cache(),
+        cache=cache_of(options.out, options.cache),
         say=lambda _: None,
         cased=cased,
     )
@@ -210,8 +211,8 @@ class Run:
         replay = WordReplay(model) if self.device.type == "cuda" else None
         begun, saved = time.perf_counter() - progress.elapsed, progress
         since, lap, told = 0, time.perf_counter(), torch.zeros(2, device=self.device)
-        with signals() as stop:
-            for position, (size, windows) in ahead(self._pieces(progress.position)):
+        with signals() as stop, closing(ahead(self._pieces(progress.position))) as pieces:
+            for position, (size, windows) in pieces:
                 if plan.done(progress) >= 1.0:
                     break
                 before, elapsed = plan.done(progress), time.perf_counter() - begun

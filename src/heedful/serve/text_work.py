@@ -4,12 +4,13 @@ An example says itself whether it may be cut, so that requests which differ in t
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from heedful.data.inputs import Input, TextInput, text_inputs
+from heedful.data.inputs import Input, text_inputs
+from heedful.formats.sentence_transformers import Pooling
 from heedful.predict.engine import Pool
 from heedful.predict.predictor import METHODS, Predictor
 from heedful.serve.batching import Wanted
@@ -43,6 +44,8 @@ class TextWork:
     predictor: Predictor
     length: int
     """The most tokens to read."""
+    pooling: Pooling = field(default_factory=Pooling)
+    """How a folder of sentence-transformers has texts written: for vectors and states, not for a head."""
 
     def tokens(self, prepared: Input) -> int:
         """How many are read."""
@@ -53,19 +56,21 @@ class TextWork:
         found: list[Input | Refusal | None] = [None] * len(examples)
         for paired in (False, True):
             chosen = [number for number, one in enumerate(examples) if (one.pair is not None) is paired]
-            texts = [examples[number].text for number in chosen]
-            pairs = [examples[number].pair or "" for number in chosen] if paired else None
-            inputs = text_inputs(self.predictor.tokenizer, texts, pairs, self.length)
-            for number, one in zip(chosen, inputs, strict=True):
-                found[number] = self._checked(examples[number], one)
+            texts = self.pooling.written([examples[number].text for number in chosen])
+            pairs = None
+            if paired:
+                pairs = self.pooling.written([examples[number].pair or "" for number in chosen], prompted=False)
+            inputs, tokens = text_inputs(self.predictor.tokenizer, texts, pairs, self.length)
+            for number, one, count in zip(chosen, inputs, tokens.tolist(), strict=True):
+                found[number] = self._checked(examples[number], one, count)
         return [one for one in found if one is not None]
 
-    def _checked(self, example: TextAsked, read: TextInput) -> Input | Refusal:
+    def _checked(self, example: TextAsked, read: Input, tokens: int) -> Input | Refusal:
         if not example.text.strip() and not (example.pair or "").strip():
             return Refusal(422, "a text is empty; write something in it")
-        if read.tokens > self.length and not example.truncate:
-            return too_long(read.tokens, self.length)
-        return read.input
+        if tokens > self.length and not example.truncate:
+            return too_long(tokens, self.length)
+        return read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +139,13 @@ class ScoreWork(TextWork):
 def vector_work(predictor: Predictor, pool: Pool | None = None) -> VectorWork:
     """How a model embeds, as its folder says unless told."""
     reader = predictor.vectors(pool, None, None)
-    return VectorWork(predictor=predictor, length=reader.length, pool=reader.pool)
+    return VectorWork(predictor=predictor, length=reader.length, pooling=reader.pooling, pool=reader.pool)
 
 
 def state_work(predictor: Predictor) -> StateWork:
     """How a model gives states."""
-    return StateWork(predictor=predictor, length=predictor.vectors(None, None, None).length)
+    reader = predictor.vectors(None, None, None)
+    return StateWork(predictor=predictor, length=reader.length, pooling=reader.pooling)
 
 
 def score_work(predictor: Predictor, *, raw: bool) -> ScoreWork:

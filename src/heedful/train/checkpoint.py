@@ -82,12 +82,16 @@ def last(folder: Path, warn: Callable[[str], None], read: Callable[[Path], T]) -
     for path in reversed(found):
         try:
             return read(path)
-        except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
-            warn(f"the checkpoint {path} is damaged ({error}); using the one before it")
+        except (FileNotFoundError, ValueError, KeyError, safetensors.SafetensorError) as error:
+            instead = "; using the one before it" if path != found[0] else ""
+            warn(f"the checkpoint {path} is damaged ({error}){instead}")
             aside = path.with_name(f"{DAMAGED}{path.name}")  # it must not push out a whole one
             with contextlib.suppress(OSError):  # another rank may have been quicker
                 shutil.rmtree(aside, ignore_errors=True)
                 path.rename(aside)
+        except OSError as error:  # trouble that may pass: a checkpoint is not given up for it
+            way_out = "try again, or remove that folder to go on from the checkpoint before it"
+            raise UserError(f"the checkpoint {path} can't be read now ({error.strerror}); {way_out}") from None
     if found or any(folder.glob(f"{DAMAGED}*")):  # or whoever asks again would begin anew without a word
         raise UserError(f"every checkpoint in {folder} is damaged; start the run again in another folder")
     return None

@@ -9,7 +9,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from heedful.errors import UserError
+from heedful.errors import OfOneProcess, UserError
 
 T = TypeVar("T")
 
@@ -28,6 +28,8 @@ PEER = re.compile(r"(?i)connection (closed|reset|refused)|broken pipe")
 """What is said when a peer has gone."""
 LOST = re.compile(rf"{PEER.pattern}|timed out|nccl|gloo")
 """The same, or another trouble with the connection, which is then quoted."""
+TOLD = "told"
+"""The note of who ends by a mistake that it tells."""
 
 
 class World(NamedTuple):
@@ -44,11 +46,18 @@ class World(NamedTuple):
         """Whether this process prints and writes."""
         return self.rank == 0
 
+    @property
+    def here(self) -> int | None:
+        """How many of them are on this machine; None where nobody says."""
+        if self.ranks == 1:
+            return 1
+        return int(told) if (told := os.environ.get("LOCAL_WORLD_SIZE")) else None
+
     def launcher(self) -> str:
         """How such processes are started."""
         if self.ranks == 1:
             return "heedful"
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        here = self.here or self.ranks
         nodes = "" if here == self.ranks else f"--nnodes {self.ranks // here} --rdzv-backend … "
         return f"torchrun {nodes}--nproc-per-node {here} -m heedful"
 
@@ -80,8 +89,8 @@ class World(NamedTuple):
         try:
             return make()
         except (UserError, OSError) as error:
-            where = f"process {self.rank} of {self.ranks}, on {platform.node()}, fails where the first did not"
-            raise UserError(f"{where} ({error}); every node must see the same files under the same names") from None
+            way_out = "every node must see the same files under the same names"
+            raise UserError(f"this fails where the first process did not ({error}); {way_out}") from None
 
     def ending(self, error: Exception) -> BaseException:
         """How a rank ends when all end alike: the leading one tells why, the others are silent."""
@@ -125,30 +134,54 @@ def world(device: str) -> Iterator[World]:
     if not dist.is_gloo_available():
         raise UserError("this torch has no gloo, which several processes need; run with one process")
     try:
-        rank = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+        rank, meeting = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     except (RuntimeError, ValueError) as error:
         why = str(error).partition("\n")[0]
-        raise UserError(f"the {ranks} processes of this run can't find each other ({why}); use torchrun") from None
+        line = f"the {ranks} processes of this run can't find each other ({why}); use torchrun"
+        raise OfOneProcess(line) from None
     try:
         yield World(rank, ranks, local_rank)
+    except (UserError, OSError) as error:
+        with suppress(RuntimeError):
+            if _outlives(rank):
+                meeting.set(TOLD, "")
+        if rank == 0 or isinstance(error, OSError):
+            raise
+        raise OfOneProcess(str(error)) from None
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
             raise
+        if _outlives(rank) and _told(meeting):
+            raise SystemExit(2) from None
         why = "" if PEER.search(str(error)) else f" ({str(error).partition(chr(10))[0]})"
-        raise UserError(
-            f"another process of this run has ended{why}; what it said tells why, and the checkpoints are intact"
+        raise OfOneProcess(
+            f"another process of this run has ended{why}, and said why unless it was killed; what was saved before "
+            "is intact, and --resume goes on from there"
         ) from None
     finally:
         dist.destroy_process_group()
 
 
-def _join(backend: str) -> int:
-    """Join the other processes; which of them this one is."""
+def _told(meeting: dist.Store) -> bool:
+    """Whether a process has said why it ends, so that nobody needs to guess."""
+    try:
+        return meeting.check([TOLD])
+    except RuntimeError:  # its keeper has gone too
+        return False
+
+
+def _outlives(rank: int) -> bool:
+    """Whether notes are kept by somebody who does not end with the other processes: torchrun, or this one itself."""
+    return rank == 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _join(backend: str) -> tuple[int, dist.Store]:
+    """Join the other processes; which of them this one is, and what they can leave notes in."""
     store, rank, ranks = next(dist.rendezvous("env://", timeout=WAIT))
     store.set_timeout(WAIT)
     meeting = dist.PrefixStore(_meeting(store, rank, ranks), store)
     dist.init_process_group(backend, store=meeting, rank=rank, world_size=ranks, timeout=WAIT)
-    return rank
+    return rank, meeting
 
 
 def _meeting(store: dist.Store, rank: int, ranks: int) -> str:

@@ -111,7 +111,7 @@ class Log:
 
     def note(self, text: str) -> None:
         """A line for people."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, emoji=False)
 
     def warn(self, text: str) -> None:
         """A line on standard error."""
@@ -147,11 +147,6 @@ class Log:
             self.bar.update(self.task, completed=done, numbers=f"step {step}  {describe(numbers)}")
 
 
-def counted(number: int, noun: str, many: str | None = None) -> str:
-    """So many of something, in words."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
-
-
 def describe(numbers: dict[str, float]) -> str:
     """Metrics in a few words."""
     parts = [f"{words} {numbers[name]:{form}}" for name, (words, form) in WORDS.items() if name in numbers]
@@ -166,13 +161,21 @@ def describe(numbers: dict[str, float]) -> str:
 def read(folder: Path) -> list[dict[str, float | str]]:
     """The reports of a run so far."""
     path = folder / FILE
+    if not folder.is_dir():
+        raise UserError(f"{folder} holds no run: {'it is a file' if folder.exists() else 'there is no such folder'}")
     if not path.is_file():
         raise UserError(f"{folder} holds no run: it has no {FILE}")
-    lines = path.read_text(encoding="utf-8").split("\n")
-    try:
-        return [json.loads(line) for line in lines if line]
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error})") from None
+    *lines, _ = path.read_bytes().split(b"\n")  # after the last end of line is what a kill has cut short
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            report = json.loads(line)
+        except ValueError:
+            report = None
+        if not isinstance(report, dict) or not report.keys() >= {"kind", "step"}:
+            raise UserError(f"{path}: line {number} is no report of a run; remove it")
+        found.append(report)
+    return found
 
 
 def keep_until(path: Path, step: int) -> None:

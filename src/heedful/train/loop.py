@@ -10,9 +10,9 @@ Shapes: none here; batches are the task's business.
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -131,11 +131,10 @@ def train(job: Job[Any], progress: Progress) -> Progress:
     device = parameters[0].device
     given = parameters, job.optimizer, plan.clip
     step = RecordedStep(*given) if job.recorded else partial(take_step, *given)
-    batches = ahead(job.batches(progress.position))
     clock, tally = _Clock(progress.elapsed), _Tally()
     saved = progress
     job.model.train()
-    with signals() as stop:
+    with signals() as stop, closing(ahead(job.batches(progress.position))) as batches:
         while plan.done(progress) < 1.0:
             fetched = [next(batches) for _ in range(plan.accumulation)]
             micro = [batch for _, batch in fetched]
@@ -244,8 +243,8 @@ def due(plan: Plan, saved: Progress, now: Progress) -> bool:
     return now.elapsed - saved.elapsed >= plan.checkpoint_seconds
 
 
-def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, each made while the one before it is in use."""
+def ahead(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
+    """The same batches, each made while the one before it is in use. To be closed, or its thread might do it."""
     with ThreadPoolExecutor(1) as worker:
         coming = worker.submit(next, batches)
         while True:

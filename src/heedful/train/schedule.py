@@ -51,12 +51,12 @@ def between(progress: float, first: float, last: float) -> float:
     return first + (last - first) * min(1.0, progress)
 
 
-def seconds(duration: str) -> float:
-    """A duration as people write it: 90s, 10m, 1h30m."""
+def seconds(duration: str, flag: str = "--budget", others: str = "") -> float:
+    """A duration as people write it: 90s, 10m, 1h30m. A mistake names the flag, and what `others` it takes."""
     parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", duration.strip())
     if not parts or not any(parts.groups()):
-        raise UserError(f"{duration!r} is not a duration; write it like 90s, 10m or 1h30m")
+        raise UserError(f"{flag} {duration!r} is not a duration; write it like 90s, 10m or 1h30m{others}")
     total = sum(float(number or 0) * unit for number, unit in zip(parts.groups(), _UNITS.values(), strict=True))
     if total <= 0:
-        raise UserError(f"a duration of {duration!r} is no time at all; write it like 90s, 10m or 1h30m")
+        raise UserError(f"{flag} {duration!r} is no time at all; write it like 90s, 10m or 1h30m{others}")
     return total

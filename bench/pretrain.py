@@ -156,7 +156,7 @@ def padded(batch: PretrainingBatch) -> dict[str, torch.Tensor]:
     layout = Packed.from_offsets(torch.from_numpy(batch.offsets), batch.longest, len(batch.ids))
     mask = layout.mask()
     labels = torch.full(mask.shape, -100)
-    labels.view(-1)[layout.slots[torch.from_numpy(batch.positions)]] = torch.from_numpy(batch.labels)
+    labels.view(-1)[layout.slots[torch.from_numpy(batch.places)]] = torch.from_numpy(batch.labels)
     assert batch.unrelated is not None
     return {
         "input_ids": layout.unpack(torch.from_numpy(batch.ids)),

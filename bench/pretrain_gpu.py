@@ -166,14 +166,14 @@ def measured(
 def dense(batch: PretrainingBatch, length: int) -> PretrainingBatch:
     """The batch's tokens, cut anew into sequences that all have the whole length."""
     offsets = np.arange(0, len(batch.ids) + 1, length, dtype=np.int32)
-    within = batch.positions < offsets[-1]
+    within = batch.places < offsets[-1]
     assert batch.unrelated is not None
     return batch._replace(
         ids=batch.ids[: offsets[-1]],
         segments=batch.segments[: offsets[-1]],
         offsets=offsets,
         longest=length,
-        positions=batch.positions[within],
+        places=batch.places[within],
         labels=batch.labels[within],
         unrelated=np.resize(batch.unrelated, len(offsets) - 1),
     )

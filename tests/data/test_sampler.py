@@ -47,7 +47,7 @@ def sampler(words, **changes) -> Sampler:
 def clean(batch: PretrainingBatch) -> np.ndarray:
     """The ids before corruption."""
     ids = batch.ids.copy()
-    ids[batch.positions] = batch.labels
+    ids[batch.places] = batch.labels
     return ids
 
 
@@ -85,7 +85,7 @@ def test_the_layout_of_pairs_by_hand(words, monkeypatch):
     assert batch.offsets.tolist() == [0, 8, 14]
     assert batch.longest == 8
     assert batch.unrelated.tolist() == [0, 1]
-    assert len(batch.positions) == 2  # 15% of 5, and at least one of 3
+    assert len(batch.places) == 2  # 15% of 5, and at least one of 3
     assert [array.dtype for array in batch if isinstance(array, np.ndarray)] == [
         *(np.int64, np.int64, np.int32),
         *(np.int64, np.int64, np.int64),
@@ -173,7 +173,7 @@ def test_the_next_epoch_has_another_order_and_other_masks(words):
     one, two = ([s for batch in epoch_of(made, number) for s in sequences(batch)] for number in (0, 1))
     assert one != two
     first, second = epoch_of(made, 0)[0], epoch_of(made, 1)[0]
-    assert not np.array_equal(first.positions, second.positions)
+    assert not np.array_equal(first.places, second.places)
 
 
 def test_the_stream_is_a_function_of_the_seed(words):
@@ -248,7 +248,7 @@ def test_an_evaluation_stops_where_it_should_and_is_always_the_same(words):
 def test_whole_words_reach_the_masking(words):
     made = sampler(words, whole_words=True)
     for batch in epoch_of(made, 0):
-        ids, chosen = clean(batch), set(batch.positions.tolist())
+        ids, chosen = clean(batch), set(batch.places.tolist())
         for place in range(1, len(ids)):
             if words.continues[ids[place]] and not words.special[ids[place - 1]]:
                 assert (place in chosen) == (place - 1 in chosen)
@@ -257,7 +257,7 @@ def test_whole_words_reach_the_masking(words):
 def test_the_rate_reaches_the_masking(words):
     batch = epoch_of(sampler(words, mask_rate=0.5), 0)[0]
     ordinary = [sum(token >= 5 for token in sequence) for sequence in sequences(batch)]
-    assert len(batch.positions) == sum(max(1, round(0.5 * count)) for count in ordinary)
+    assert len(batch.places) == sum(max(1, round(0.5 * count)) for count in ordinary)
 
 
 def test_a_batch_that_holds_no_sequence_is_refused(words):
@@ -268,7 +268,7 @@ def test_a_batch_that_holds_no_sequence_is_refused(words):
 
 def masked(batch: PretrainingBatch) -> float:
     """The share of the words that are to be predicted."""
-    return len(batch.positions) / int((clean(batch) > SEP).sum())
+    return len(batch.places) / int((clean(batch) > SEP).sum())
 
 
 def test_the_rate_may_follow_a_batchs_place_in_the_stream(words):

@@ -122,22 +122,62 @@ def test_scores_at_chosen_positions_are_those_of_all_positions():
     ids, segments, layout = batch()
     made = model()
     chosen = torch.tensor([13, 0, 6, 6])
-    everywhere, there = (made(ids, segments, packed=layout, positions=p) for p in (None, chosen))
+    everywhere, there = (made(ids, segments, packed=layout, places=p) for p in (None, chosen))
     assert everywhere.mlm_logits.shape == (TOKENS, VOCABULARY)
     assert there.mlm_logits.shape == (4, VOCABULARY)
     assert_close(there.mlm_logits, everywhere.mlm_logits[chosen])
     assert_close(there.nsp_logits, everywhere.nsp_logits)
 
     rectangle, mask = layout.unpack(ids), layout.mask()
-    everywhere, there = (made(rectangle, mask=mask, positions=p) for p in (None, chosen))
+    everywhere, there = (made(rectangle, mask=mask, places=p) for p in (None, chosen))
     assert everywhere.mlm_logits.shape == (len(LENGTHS), LONGEST, VOCABULARY)
     assert_close(there.mlm_logits, everywhere.mlm_logits.flatten(0, 1)[chosen])
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("nsp", [False, True])
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+@pytest.mark.parametrize("modern", [False, True])
+def test_the_last_layer_of_some_tokens_alone_has_the_gradients_of_all(
+    modern: bool, pool: str, nsp: bool, padded: bool
+):
+    ids, segments, layout = batch()
+    newer = {"dim": 38, "heads": 19, "pre_norm": True, "positions": "rotary", "gated": True, "bias": False}
+    config = dataclasses.replace(CONFIG, pool=pool, **(newer if modern else {}))  # pyrefly: ignore
+    places = torch.tensor([13, 1, 6, 4])
+    given: tuple = (ids, segments)
+    how: dict = {"packed": layout}
+    if padded:
+        given, how = (layout.unpack(ids), layout.unpack(segments)), {"mask": layout.mask()}
+        places = layout.slots[places]
+
+    def gradients(everywhere: bool) -> dict[str, Tensor]:
+        made = model(config, nsp=nsp)
+        found = made(*given, **how, places=None if everywhere else places)
+        words = found.mlm_logits.flatten(0, -2)[places] if everywhere else found.mlm_logits
+        (words.square().sum() + (found.nsp_logits.square().sum() if nsp else 0)).backward()
+        return {name: one.grad for name, one in made.named_parameters() if one.grad is not None}
+
+    some, every = gradients(False), gradients(True)
+    assert some.keys() == every.keys()
+    for name, one in every.items():
+        assert_close(some[name], one, msg=name, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_nothing_is_computed_for_tokens_that_nobody_reads():
+    ids, segments, layout = batch()
+    made, seen = model(), []
+    for layer in made.bert.layers:
+        layer.feed_forward.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))  # pyrefly: ignore
+    made(ids, segments, packed=layout, places=torch.tensor([13, 1, 6]))
+    assert seen == [TOKENS, TOKENS, 3 + len(LENGTHS)]
 
 
 @torch.no_grad()
 def test_no_position_at_all_is_allowed():
     ids, segments, layout = batch()
-    nothing = model()(ids, segments, packed=layout, positions=torch.tensor([], dtype=torch.int64))
+    nothing = model()(ids, segments, packed=layout, places=torch.tensor([], dtype=torch.int64))
     assert nothing.mlm_logits.shape == (0, VOCABULARY)
 
 

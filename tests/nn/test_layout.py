@@ -2,7 +2,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.nn.layout import Packed, Padded
+from heedful.nn.layout import Packed, Padded, chosen
 
 OFFSETS = torch.tensor([0, 3, 4, 6], dtype=torch.int32)
 LAYOUT = Packed.from_offsets(OFFSETS, longest=3, tokens=6)
@@ -33,6 +33,22 @@ def test_first_by_hand():
     hidden = torch.arange(12.0).view(6, 2)
     assert LAYOUT.first(hidden).tolist() == [[0.0, 1.0], [6.0, 7.0], [8.0, 9.0]]
     assert Padded(None).first(hidden.view(3, 2, 2)).tolist() == [[0.0, 1.0], [4.0, 5.0], [8.0, 9.0]]
+
+
+def test_starts_by_hand():
+    assert LAYOUT.starts(torch.zeros(6, 2)).tolist() == [0, 3, 4]
+    assert Padded(None).starts(torch.zeros(3, 5, 2)).tolist() == [0, 5, 10]
+
+
+def test_chosen_tokens_by_hand():
+    x = torch.arange(12.0).view(6, 2).requires_grad_()
+    some = chosen(x, torch.tensor([4, 6, 1, 6]))  # 6 is no token
+    assert some[::2].tolist() == [[8.0, 9.0], [2.0, 3.0]]
+    assert some.shape == (4, 2)
+    (some * torch.tensor([[3.0], [7.0], [5.0], [11.0]])).sum().backward()
+    assert x.grad is not None
+    assert x.grad[:, 0].tolist() == x.grad[:, 1].tolist() == [0.0, 5.0, 0.0, 0.0, 3.0, 0.0]
+    assert chosen(x.view(2, 3, 2), torch.tensor([4])).tolist() == [[8.0, 9.0]]
 
 
 def test_mean_by_hand():

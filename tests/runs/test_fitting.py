@@ -78,11 +78,11 @@ def test_a_made_up_batch_is_full():
     batch = made_up(256, length=31, vocab_size=97, mask_rate=0.15, nsp=True)
     assert batch.offsets.tolist() == [0, 31, 62, 93, 124, 155, 186, 217, 248]
     assert (len(batch.ids), len(batch.segments), batch.longest) == (248, 248, 31)
-    assert len(batch.positions) == len(batch.labels) == len(set(batch.positions.tolist())) == 37  # 15% of 248
+    assert len(batch.places) == len(batch.labels) == len(set(batch.places.tolist())) == 37  # 15% of 248
     assert batch.unrelated is not None
     assert len(batch.unrelated) == 8
     assert max(batch.ids.max(), batch.labels.max()) < 97
-    assert np.all(np.diff(batch.positions) > 0)
+    assert np.all(np.diff(batch.places) > 0)
     assert made_up(256, length=31, vocab_size=97, mask_rate=0.15, nsp=False).unrelated is None
 
 

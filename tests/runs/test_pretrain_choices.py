@@ -309,7 +309,7 @@ def test_what_is_tried_is_like_the_run(home: Path, tmp_path: Path, monkeypatch: 
     changes = {"optimizer__name": "muon", "optimizer__accumulation": 3, "objective__final_mask_rate": 0.4}
     go(home, tmp_path / "out", optimizer__batch_tokens="auto", run__steps=1, **changes)
     assert (seen["optimizer"], seen["length"], seen["accumulation"]) == ("Both", 32, 3)
-    assert (len(seen["batch"].ids), len(seen["batch"].positions), seen["batch"].ids.max() < 200) == (320, 128, True)
+    assert (len(seen["batch"].ids), len(seen["batch"].places), seen["batch"].ids.max() < 200) == (320, 128, True)
     assert {name: term.count for name, term in seen["terms"].items()} == {"mlm": 128, "nsp": 10}
 
 

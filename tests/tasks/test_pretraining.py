@@ -19,7 +19,7 @@ BATCH = PretrainingBatch(
     segments=np.array([0, 0, 0, 1, 1, 0, 1, 1]),
     offsets=np.array([0, 5, 8], dtype=np.int32),
     longest=5,
-    positions=np.array([2, 3, 6]),
+    places=np.array([2, 3, 6]),
     labels=np.array([0, 1, 2]),
     unrelated=np.array([1, 0]),
 )
@@ -39,8 +39,8 @@ def test_the_sums_by_hand():
     pairs = torch.tensor([[none, three]] * 2)
     asked = {}
 
-    def model(ids, segments, *, packed, positions):
-        asked.update(ids=ids, segments=segments, positions=positions)
+    def model(ids, segments, *, packed, places):
+        asked.update(ids=ids, segments=segments, places=places)
         return PretrainingOutput(words, pairs)
 
     terms = pretraining_terms(model, BATCH, CPU)
@@ -52,7 +52,7 @@ def test_the_sums_by_hand():
     assert (terms["nsp"].correct.item(), terms["nsp"].count) == (1, 2)
     assert asked["ids"].tolist() == BATCH.ids.tolist()
     assert asked["segments"].tolist() == BATCH.segments.tolist()
-    assert asked["positions"].tolist() == [2, 3, 6]
+    assert asked["places"].tolist() == [2, 3, 6]
 
 
 def test_half_precision_scores_are_summed_in_full():

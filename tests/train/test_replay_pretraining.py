@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._dynamo.utils import counters
 from torch.testing import assert_close
 
 from heedful.data.batch import PretrainingBatch, filled
@@ -35,14 +36,14 @@ def batch_of(tokens: int = TOKENS - 9, seed: int = 0, pairs: bool = True) -> Pre
     while sum(lengths) < tokens:
         lengths.append(int(min(rng.integers(5, LENGTH + 1), tokens - sum(lengths))))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    positions = np.sort(rng.choice(np.setdiff1d(np.arange(tokens), offsets), tokens // 7, replace=False))
+    places = np.sort(rng.choice(np.setdiff1d(np.arange(tokens), offsets), tokens // 7, replace=False))
     return PretrainingBatch(
         ids=rng.integers(1, VOCABULARY, tokens),
         segments=rng.integers(0, 2, tokens) if pairs else np.zeros(tokens, np.int64),
         offsets=offsets,
         longest=max(lengths),
-        positions=positions,
-        labels=rng.integers(1, VOCABULARY, len(positions)),
+        places=places,
+        labels=rng.integers(1, VOCABULARY, len(places)),
         unrelated=rng.integers(0, 2, len(lengths)) if pairs else None,
     )
 
@@ -61,7 +62,7 @@ def test_a_batch_is_filled_up_by_a_sequence_of_which_nothing_is_asked():
     assert full.offsets[:-1].tolist() == batch.offsets.tolist()
     assert full.ids[: len(batch.ids)].tolist() == batch.ids.tolist()
     assert full.offsets.dtype == np.int32
-    assert full.positions is batch.positions
+    assert full.places is batch.places
     assert filled(full, TOKENS, LENGTH) is full
     assert filled(batch, TOKENS + LENGTH, LENGTH) is None
     assert filled(batch, len(batch.ids) - 1, LENGTH) is None
@@ -116,6 +117,17 @@ def test_batches_of_one_kind_are_prepared_once():
     rounded = replay._rounded(batch_of())
     assert rounded is not None
     assert (rounded.labels == IGNORED).sum() == len(rounded.labels) - len(batch_of().labels)
+
+
+def test_other_numbers_of_masked_words_compile_nothing_anew():
+    model = model_of(MODERN, "cpu", nsp=False)
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
+    batch, compiled = batch_of(pairs=False), []
+    for words in (29, 23, 17, 11):
+        assert replay.terms(batch._replace(places=batch.places[:words], labels=batch.labels[:words])) is not None
+        compiled.append(counters["stats"]["unique_graphs"])
+    assert len(replay.recorded) == 4
+    assert compiled == compiled[:1] * 4
 
 
 def test_batches_may_have_many_shapes():

@@ -22,8 +22,8 @@ class PretrainingBatch(NamedTuple):
     offsets: np.ndarray
     """(B + 1,) int32: where each sequence starts, and N."""
     longest: int
-    positions: np.ndarray
-    """(M,) int64: the tokens to predict."""
+    places: np.ndarray
+    """(M,) int64: the tokens to predict, never a sequence's first."""
     labels: np.ndarray
     """(M,) int64: what stood there."""
     unrelated: np.ndarray | None

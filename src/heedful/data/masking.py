@@ -21,21 +21,21 @@ def mask_tokens(
     rate: float = 0.15,
     continues: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The corrupted ids (N,), the chosen positions (M,) in ascending order, and what stood there (M,).
+    """The corrupted ids (N,), the chosen places (M,) in ascending order, and what stood there (M,).
 
     In each sequence the rate is met as closely as whole tokens allow, and at least one token is chosen.
     `sequences` (N,) numbers each token's sequence, ascending; `special` (V,) marks ids that are never chosen
     nor drawn. With `continues` (V,), which marks the pieces that continue a word, words are chosen whole.
     """
     maskable = np.flatnonzero(~special[ids])
-    positions = maskable[_chosen(ids, maskable, sequences, rng, rate, continues)]
-    labels = ids[positions]
-    fate = rng.random(len(positions))
+    places = maskable[_chosen(ids, maskable, sequences, rng, rate, continues)]
+    labels = ids[places]
+    fate = rng.random(len(places))
     ordinary = np.flatnonzero(~special)
-    drawn = ordinary[rng.integers(len(ordinary), size=len(positions))]
+    drawn = ordinary[rng.integers(len(ordinary), size=len(places))]
     corrupted = ids.copy()
-    corrupted[positions] = np.where(fate < KEPT, labels, np.where(fate < KEPT + RANDOM, drawn, mask_id))
-    return corrupted, positions, labels
+    corrupted[places] = np.where(fate < KEPT, labels, np.where(fate < KEPT + RANDOM, drawn, mask_id))
+    return corrupted, places, labels
 
 
 def _chosen(

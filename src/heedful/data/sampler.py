@@ -129,7 +129,7 @@ class Sampler:
 
     def _batch(self, examples: Examples, epoch: int, batch: int, mask_rate: float) -> PretrainingBatch:
         clean, segments, sequences, offsets = self._packed(examples)
-        ids, positions, labels = mask_tokens(
+        ids, places, labels = mask_tokens(
             clean,
             sequences,
             special=self.tokenizer.special,
@@ -143,7 +143,7 @@ class Sampler:
             segments=segments,
             offsets=offsets.astype(np.int32),
             longest=int(np.diff(offsets).max()),
-            positions=positions,
+            places=places,
             labels=labels,
             unrelated=examples.unrelated if self.nsp else None,
         )

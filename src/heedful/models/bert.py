@@ -10,7 +10,7 @@ Shapes: B batch, T length, D width, H heads, L layers, V vocabulary, N packed to
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from heedful.errors import UserError
 from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import ACTIVATIONS, EncoderLayer
-from heedful.nn.layout import Layout, Packed, Padded
+from heedful.nn.layout import Layout, Packed, Padded, chosen
 from heedful.nn.norm import Norm
 from heedful.nn.positions import Rotation, rotary
 
@@ -154,7 +154,7 @@ class BertOutput(NamedTuple):
     """What the encoder makes of a batch."""
 
     hidden: Tensor
-    """(B, T, D), or (N, D) for a packed batch."""
+    """(B, T, D), (N, D) for a packed batch, or (M, D) for chosen places."""
     pooled: Tensor | None
     """(B, D); None without a pooler."""
     weights: tuple[Tensor, ...] | None = None
@@ -228,27 +228,40 @@ class Bert(nn.Module):
         *,
         packed: Packed | None = None,
         explain: bool = False,
+        places: Tensor | None = None,
     ) -> BertOutput:
-        """A padded batch (B, T) with its mask, True at real tokens; or a packed one (N,) with its layout."""
+        """A padded batch (B, T) with its mask, True at real tokens; or a packed one (N,) with its layout.
+
+        With places (M,) in the batch, each at most once and never a sequence's first, the states there alone.
+        """
         layout: Layout = packed or Padded(None if mask is None else mask.bool())
         longest = packed.longest if packed else ids.shape[-1]
         if longest > self.config.max_length:
             raise UserError(
                 f"a sequence of {longest} tokens is beyond the model's {self.config.max_length} positions"
             )
-        return self.encode(self.embeddings(ids, segments, layout), layout, explain)
+        return self.encode(self.embeddings(ids, segments, layout), layout, explain, places)
 
-    def encode(self, x: Tensor, layout: Layout, explain: bool = False) -> BertOutput:
+    def encode(self, x: Tensor, layout: Layout, explain: bool = False, places: Tensor | None = None) -> BertOutput:
         """What the layers make of embedded tokens: (B, T, D) or (N, D)."""
-        hidden, weights = self.states(x, layout, explain)
-        return BertOutput(hidden, self.pool(hidden, layout), weights)
+        if places is None or (self.pooler is not None and self.config.pool == "mean"):
+            hidden, weights = self.states(x, layout, explain)
+            states = hidden if places is None else chosen(hidden, places)
+            return BertOutput(states, self.pool(hidden, layout), weights)
+        if self.pooler is None:
+            hidden, weights = self.states(x, layout, explain, places)
+            return BertOutput(hidden, None, weights)
+        hidden, weights = self.states(x, layout, explain, torch.cat([places, layout.starts(x)]))
+        return BertOutput(hidden[: len(places)], self._pooled(hidden[len(places) :]), weights)
 
-    def states(self, x: Tensor, layout: Layout, explain: bool = False) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+    def states(
+        self, x: Tensor, layout: Layout, explain: bool = False, places: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
         """The same without what the pooler makes of it."""
         rotation = self.rotation(x, layout)  # once for all layers
         weights = []
-        for layer in self.layers:
-            x, layer_weights = layer(x, layout, explain, rotation)
+        for number, layer in enumerate(self.layers, 1):
+            x, layer_weights = layer(x, layout, explain, rotation, places if number == len(self.layers) else None)
             weights.append(layer_weights)
         if self.final_norm is not None:
             x = self.final_norm(x)
@@ -265,7 +278,12 @@ class Bert(nn.Module):
         """One vector a sequence, (B, D); None without a pooler."""
         if self.pooler is None:
             return None
-        pooled = self.pooler(layout.mean(hidden) if self.config.pool == "mean" else layout.first(hidden))
+        return self._pooled(layout.mean(hidden) if self.config.pool == "mean" else layout.first(hidden))
+
+    def _pooled(self, read: Tensor) -> Tensor:
+        """(B, D) -> (B, D)."""
+        assert self.pooler is not None
+        pooled = self.pooler(read)
         return pooled if self.config.modern else torch.tanh(pooled)
 
 
@@ -282,21 +300,6 @@ class MlmHead(nn.Module):
         """(..., D) and (V, D) -> (..., V)."""
         table = embedding if self.decoder is None else self.decoder
         return F.linear(self.transform(hidden), table, self.bias)
-
-
-class _Rows(torch.autograd.Function):
-    """Some rows, each once: (N, D), (M,) -> (M, D). So its gradient is a copy, where indexing would have to add."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(places)
-        ctx.rows = len(table)
-        return table.index_select(0, places)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
-        (gradient,), (places,) = gradients, ctx.saved_tensors
-        return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_copy(0, places, gradient), None
 
 
 class BertForPretraining(nn.Module):
@@ -320,22 +323,20 @@ class BertForPretraining(nn.Module):
         mask: Tensor | None = None,
         *,
         packed: Packed | None = None,
-        positions: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> PretrainingOutput:
-        """As the encoder; with positions (M,) of the flattened batch, words are scored there only."""
-        hidden, pooled, _ = self.bert(ids, segments, mask, packed=packed)
+        """As the encoder; with places (M,) in the batch, words are scored there only."""
+        hidden, pooled, _ = self.bert(ids, segments, mask, packed=packed, places=places)
         mlm_logits = nsp_logits = None
         if self.mlm is not None:
-            mlm_logits = self.words(hidden, positions)
+            mlm_logits = self.words(hidden)
         if self.nsp is not None:
             nsp_logits = self.nsp(pooled)
         return PretrainingOutput(mlm_logits, nsp_logits)
 
-    def words(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """The scores of words for final states (..., D), or for those at some positions of the flattened batch."""
+    def words(self, hidden: Tensor) -> Tensor:
+        """The scores of words for final states: (..., D) -> (..., V)."""
         assert self.mlm is not None
-        if positions is not None:
-            hidden = _Rows.apply(hidden.flatten(0, -2), positions)  # (M, D)
         return self.mlm(hidden, self.bert.embeddings.tokens.weight)
 
 

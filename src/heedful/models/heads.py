@@ -8,11 +8,12 @@ Shapes: B batch, T length, D width, C outputs, N packed tokens.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from heedful.errors import UserError
 from heedful.models.bert import Bert, BertConfig, BertOutput, Transform
-from heedful.nn.layout import Packed
+from heedful.nn.layout import Layout, Packed
 
 TASKS = {
     "classify": "one label for a text or a pair of texts",
@@ -82,7 +83,17 @@ class BertForTask(nn.Module):
         packed: Packed | None = None,
     ) -> Tensor:
         """As the encoder; scores (B, C) for sequences, (B, T, C) or packed (N, C) for tokens."""
-        return self.score(self.bert(ids, segments, mask, packed=packed))
+        return self.score(self.bert(ids, segments, mask, packed=packed, places=self._read(ids)))
+
+    def encode(self, x: Tensor, layout: Layout) -> BertOutput:
+        """What the layers make of embedded tokens, as far as the head reads it."""
+        return self.bert.encode(x, layout, places=self._read(x))
+
+    def _read(self, like: Tensor) -> Tensor | None:
+        """The tokens whose states the head reads: all, or none but what the pooler reads."""
+        if not self.head.reads_sequence:
+            return None
+        return torch.empty(0, dtype=torch.int64, device=like.device)
 
     def score(self, encoded: BertOutput) -> Tensor:
         """What the head says of the encoder's states."""

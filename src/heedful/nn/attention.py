@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from heedful.errors import UserError
 from heedful.nn import kernels
-from heedful.nn.layout import Layout, Packed, Padded
+from heedful.nn.layout import Layout, Packed, Padded, chosen
 from heedful.nn.positions import Rotation, rotate
 
 
@@ -113,20 +113,26 @@ class MultiHeadAttention(nn.Module):
         return query, key, value
 
     def forward(
-        self, x: Tensor, layout: Layout, explain: bool = False, rotation: Rotation | None = None
+        self,
+        x: Tensor,
+        layout: Layout,
+        explain: bool = False,
+        rotation: Rotation | None = None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Every token's mix of all tokens of its sequence, and on request the weights (B, H, T, S).
 
-        With a rotation, queries and keys say where they stand.
+        With a rotation, queries and keys say where they stand. With places (M,), the mixes of those tokens alone:
+        (M, D).
         """
         if isinstance(layout, Packed) and not explain and kernels.short(x, layout.longest, self.width):
-            return self.output(self._mix_short(x, layout.offsets, layout.longest, rotation).flatten(-2)), None
+            return self._joined(self._mix_short(x, layout.offsets, layout.longest, rotation), places), None
         whole = isinstance(layout, Padded) and layout.mask is None and rotation is None
         if whole and not explain and kernels.short(x, x.shape[1], self.width):  # nothing is padded: it is packed too
             batch, length, _ = x.shape
             offsets = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x.device)
             mixed = self._mix_short(x.flatten(0, 1), offsets, length, None)
-            return self.output(mixed.flatten(-2)).view(x.shape), None
+            return self._joined(mixed.unflatten(0, (batch, length)), places), None
         query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
@@ -144,7 +150,12 @@ class MultiHeadAttention(nn.Module):
                 mask,
                 dropout_p=self.dropout if self.training else 0.0,
             ).transpose(1, 2)
-        return self.output(mixed.flatten(-2)), weights
+        return self._joined(mixed, places), weights
+
+    def _joined(self, mixed: Tensor, places: Tensor | None) -> Tensor:
+        """What the heads say together: (..., H, K) -> (..., D), or (M, D)."""
+        mixed = mixed.flatten(-2)
+        return self.output(mixed if places is None else chosen(mixed, places))
 
     def _mix_short(self, x: Tensor, offsets: Tensor, longest: int, rotation: Rotation | None) -> Tensor:
         """Every token's mix of its short sequence, on a GPU: (N, D) -> (N, H, K)."""
@@ -189,6 +200,7 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         explain: bool = False,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The same with queries at hand: (B, H, T, K) -> (B, T, D). Masks may be `added` ones, if not to explain."""
         weights = None
@@ -201,7 +213,7 @@ class MultiHeadAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(
                 query, seen.key, seen.value, mask, dropout_p=dropout, is_causal=causal
             )
-        return self.output(mixed.transpose(1, 2).flatten(-2)), weights
+        return self._joined(mixed.transpose(1, 2), places), weights
 
     def _explain(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         packed = isinstance(layout, Packed)

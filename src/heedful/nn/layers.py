@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heedful.nn import kernels
 from heedful.nn.attention import KeyValue, MultiHeadAttention
-from heedful.nn.layout import Layout
+from heedful.nn.layout import Layout, chosen
 from heedful.nn.locality import LocalityAttention
 from heedful.nn.norm import Norm
 from heedful.nn.positions import Rotation
@@ -98,14 +98,24 @@ class EncoderLayer(nn.Module):
         self.pre_norm = pre_norm
 
     def forward(
-        self, x: Tensor, layout: Layout, explain: bool = False, rotation: Rotation | None = None
+        self,
+        x: Tensor,
+        layout: Layout,
+        explain: bool = False,
+        rotation: Rotation | None = None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """(B, T, D) or (N, D) -> the same, and on request the attention weights (B, H, T, S)."""
+        """(B, T, D) or (N, D) -> the same, and on request the attention weights (B, H, T, S).
+
+        With places (M,), what becomes of those tokens alone: (M, D). All are looked at, but nothing further is
+        computed for the others, as nobody will read it after the last layer.
+        """
+        mixed, weights = self.attention(self.reads(x), layout, explain, rotation, places)
+        if places is not None:
+            x = chosen(x, places)
         if self.pre_norm:
-            mixed, weights = self.attention(self.attention_norm(x), layout, explain, rotation)
             x, normed = self.feed_forward_norm.with_sum(x, self.dropout(mixed))
             return x + self.dropout(self.feed_forward(normed)), weights
-        mixed, weights = self.attention(x, layout, explain, rotation)
         assert isinstance(self.attention_norm, Norm)
         x = self.attention_norm.of_sum(x, self.dropout(mixed))
         return self.feed_forward_norm.of_sum(x, self.dropout(self.feed_forward(x))), weights

@@ -1,12 +1,13 @@
 """How the tokens of a batch lie in memory: padded to a rectangle, or packed end to end.
 
 Everything in a Transformer but attention treats each token alone, so only attention and the position
-embedding ask for the layout. True in a mask means "may attend".
+embedding ask for the layout. True in a mask means "may attend". A token's place is its number in the batch, row
+after row.
 
-Shapes: B batch, T longest length, N packed tokens.
+Shapes: B batch, T longest length, D width, N tokens, M chosen tokens.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,10 @@ class Padded(NamedTuple):
     def positions(self, ids: Tensor) -> Tensor:
         """The position of each token in its own sequence: (T,), or (N,) in a packed batch."""
         return torch.arange(ids.shape[-1], device=ids.device)
+
+    def starts(self, hidden: Tensor) -> Tensor:
+        """The place of each sequence's first token: (B, T, D) -> (B,)."""
+        return torch.arange(0, hidden.shape[0] * hidden.shape[1], hidden.shape[1], device=hidden.device)
 
     def first(self, hidden: Tensor) -> Tensor:
         """The state of each sequence's first token: (B, T, D) -> (B, D)."""
@@ -56,6 +61,10 @@ class Packed(NamedTuple):
         """The position of each token in its own sequence: (N,)."""
         return self.slots % self.longest
 
+    def starts(self, _: Tensor) -> Tensor:
+        """The place of each sequence's first token, N where there is none: (B,)."""
+        return self.offsets[:-1]
+
     def first(self, hidden: Tensor) -> Tensor:
         """The state of each sequence's first token: (N, D) -> (B, D)."""
         return hidden.index_select(0, self.offsets[:-1])
@@ -80,3 +89,27 @@ class Packed(NamedTuple):
 
 
 Layout = Padded | Packed
+
+
+def chosen(x: Tensor, places: Tensor) -> Tensor:
+    """Some tokens of a batch, each at most once: (..., D), (M,) -> (M, D).
+
+    A place of N is no token: any vector stands for it, and its gradient goes nowhere.
+    """
+    return _Chosen.apply(x.flatten(0, -2), places)
+
+
+class _Chosen(torch.autograd.Function):
+    """Since no token is chosen twice, the gradient is a copy, where indexing would have to add."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.tokens = len(x)
+        return x.index_select(0, places.clamp(max=len(x) - 1))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
+        (gradient,), (places,) = gradients, ctx.saved_tensors
+        all_and_one = gradient.new_zeros(ctx.tokens + 1, gradient.shape[1])
+        return all_and_one.index_copy(0, places, gradient)[:-1], None

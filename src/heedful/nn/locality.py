@@ -30,9 +30,17 @@ class LocalityAttention(nn.Module):
         """By how much scores are larger than usual: one over the temperature, in units of the usual one."""
 
     def forward(
-        self, x: Tensor, layout: Layout, explain: bool = False, rotation: Rotation | None = None
+        self,
+        x: Tensor,
+        layout: Layout,
+        explain: bool = False,
+        rotation: Rotation | None = None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Every token's mix of the others: (B, T, D) -> (B, T, D), and on request the weights (B, H, T, T)."""
+        """Every token's mix of the others: (B, T, D) -> (B, T, D), and on request the weights (B, H, T, T).
+
+        With places (M,), the mixes of those tokens alone: (M, D).
+        """
         assert isinstance(layout, Padded), "images are never packed"
         assert rotation is None, "images have learned positions"
         query, key, value = (part.transpose(1, 2) for part in self.attention.project(x))  # (B, H, T, width)
@@ -40,7 +48,7 @@ class LocalityAttention(nn.Module):
         if layout.mask is not None:
             mask = mask & layout.mask[:, None, None]
         query = query * self.sharpness.to(query.dtype)[:, None, None]
-        return self.attention.mix(query, KeyValue(key, value), mask, explain=explain)
+        return self.attention.mix(query, KeyValue(key, value), mask, explain=explain, places=places)
 
     def join(self) -> None:
         """As the attention's."""

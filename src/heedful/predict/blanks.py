@@ -65,8 +65,8 @@ class Filler:
         return found
 
     def _fill(self, batch: list[Input]) -> list[Blanks]:
-        positions = np.flatnonzero(np.concatenate([one.ids for one in batch]) == self.tokenizer.mask)
-        probabilities = word_probabilities(self.model, self.tokenizer, batch, positions)  # (M, V)
+        places = np.flatnonzero(np.concatenate([one.ids for one in batch]) == self.tokenizer.mask)
+        probabilities = word_probabilities(self.model, self.tokenizer, batch, places)  # (M, V)
         best = probabilities.topk(min(self.top, int((~self.tokenizer.special).sum())))
         found = iter(
             [Candidate(self.tokenizer.vocabulary[i], float(p)) for i, p in zip(row_ids, row, strict=True)]
@@ -86,14 +86,14 @@ def with_blanks(tokenizer: Tokenizer, text: str) -> list[int]:
 
 @torch.inference_mode()
 def word_probabilities(
-    model: BertForPretraining, tokenizer: Tokenizer, batch: Sequence[Input], positions: np.ndarray
+    model: BertForPretraining, tokenizer: Tokenizer, batch: Sequence[Input], places: np.ndarray
 ) -> Tensor:
-    """The probability of every token (M, V) at positions (M,) of the joined batch; never of a special one."""
+    """The probability of every token (M, V) at places (M,) of the joined batch; never of a special one."""
     model.eval()
     device = next(model.parameters()).device
     inputs = collate(batch)
     logits = model(
-        on_device(inputs.ids, device), packed=layout(inputs, device), positions=on_device(positions, device)
+        on_device(inputs.ids, device), packed=layout(inputs, device), places=on_device(places, device)
     ).mlm_logits
     probabilities = logits.float().softmax(-1).cpu()[:, : tokenizer.vocab_size]
     probabilities[:, torch.from_numpy(tokenizer.special)] = 0.0

@@ -116,12 +116,13 @@ def made_up(tokens: int, *, length: int, vocab_size: int, mask_rate: float, nsp:
     sequences = tokens // length
     size = sequences * length
     masked = max(sequences, round(mask_rate * size))
+    maskable = np.flatnonzero(np.arange(size) % length)  # all but the first of each
     return PretrainingBatch(
         ids=rng.integers(vocab_size, size=size),
         segments=np.zeros(size, np.int64),
         offsets=np.arange(0, size + 1, length, dtype=np.int32),
         longest=length,
-        positions=np.sort(rng.permutation(size)[:masked]),
+        places=np.sort(rng.permutation(maskable)[:masked]),
         labels=rng.integers(vocab_size, size=masked),
         unrelated=rng.integers(2, size=sequences) if nsp else None,
     )

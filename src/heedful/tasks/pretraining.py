@@ -26,11 +26,11 @@ def pretraining_counts(batch: PretrainingBatch) -> dict[str, int]:
 
 
 def pretraining_terms(model: BertForPretraining, batch: PretrainingBatch, device: torch.device) -> dict[str, Term]:
-    """The objectives' sums. Words are scored at the masked positions only."""
+    """The objectives' sums. Words are scored at the masked places only."""
     there = partial(on_device, device=device)
     packed = Packed.from_offsets(there(batch.offsets), batch.longest, len(batch.ids))
     segments = None if batch.unrelated is None else there(batch.segments)
-    output = model(there(batch.ids), segments, packed=packed, positions=there(batch.positions))
+    output = model(there(batch.ids), segments, packed=packed, places=there(batch.places))
     terms = {"mlm": _term(output.mlm_logits, there(batch.labels))}
     if batch.unrelated is not None:
         terms["nsp"] = _term(output.nsp_logits, there(batch.unrelated))

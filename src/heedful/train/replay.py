@@ -38,7 +38,7 @@ class _Layers(nn.Module):
         self.parts = nn.ModuleList(
             part for owner in owners for name, part in owner.named_children() if name not in ("bert", "embeddings")
         )
-        self.scores = lambda x, mask: model.score(model.bert.encode(x, Padded(mask)))
+        self.scores = lambda x, mask: model.score(model.encode(x, Padded(mask)))
         self.low = dtype is not torch.float32
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ class Rounded(NamedTuple):
     batch: PretrainingBatch
     offsets: np.ndarray
     """(B + 1,), further sequences being empty."""
-    positions: np.ndarray
-    """(M,), further ones being 0, the first `[CLS]`, which is never masked."""
+    places: np.ndarray
+    """(M,), further ones being N, which is no token."""
     labels: np.ndarray
     unrelated: np.ndarray
 
@@ -60,7 +60,7 @@ class _Layers(nn.Module):
         segments: Tensor,
         offsets: Tensor,
         slots: Tensor,
-        positions: Tensor,
+        places: Tensor,
         labels: Tensor,
         unrelated: Tensor,
     ) -> tuple[Tensor, ...]:
@@ -69,11 +69,10 @@ class _Layers(nn.Module):
         # The cache of cast weights would hold what the first recording cast for ever.
         with torch.autocast(x.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
             layout = Packed(offsets, self.length, slots)
-            hidden, _ = model.bert.states(self.placed(model, x, segments, layout, self.dtype), layout)
-            terms = self.words(model, hidden, positions, labels)
+            x = self.placed(model, x, segments, layout, self.dtype)
+            hidden, pooled, _ = model.bert.encode(x, layout, places=places)
+            terms = self.words(model, hidden, labels)
             if model.nsp is not None:
-                starts = offsets[:-1].clamp(max=len(hidden) - 1)
-                pooled = model.bert.pool(hidden, layout._replace(offsets=torch.cat([starts, offsets[-1:]])))
                 assert pooled is not None
                 terms += judged(model.nsp(pooled), unrelated)
         return terms
@@ -88,9 +87,9 @@ def _placed(model: BertForPretraining, x: Tensor, segments: Tensor, layout: Pack
     return model.bert.embeddings.placed(x, segments if len(segments) else None, layout).to(dtype)
 
 
-def _words(model: BertForPretraining, hidden: Tensor, positions: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """What the head for words says at the masked positions: the sum of losses, and how many it has right."""
-    return judged(model.words(hidden, positions), labels)
+def _words(model: BertForPretraining, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What the head for words says of masked tokens: the sum of losses, and how many it has right."""
+    return judged(model.words(hidden), labels)
 
 
 class PretrainingReplay:
@@ -113,8 +112,11 @@ class PretrainingReplay:
         self.device = next(model.parameters()).device
         self.recording = recording
         self.options = compiler(backend)
-        for part in (*model.bert.layers, *filter(None, [model.bert.final_norm])):
+        *layers, last = model.bert.layers
+        for part in layers:
             part.compile(fullgraph=True, dynamic=False, **self.options)
+        for part in (last, *filter(None, [model.bert.final_norm])):  # which end with the masked words alone
+            part.compile(fullgraph=True, dynamic=True, **self.options)
         self.recorded: dict[tuple[int, ...], Any] = {}
         self.pool = torch.cuda.graph_pool_handle() if recording else None
 
@@ -124,14 +126,12 @@ class PretrainingReplay:
         if rounded is None:
             return None
         shape = (len(rounded.offsets), len(rounded.labels))
-        arrays = (rounded.positions, rounded.labels, rounded.unrelated)
-        offsets, positions, labels, unrelated = (
-            on_device(array, self.device) for array in (rounded.offsets, *arrays)
-        )
+        arrays = (rounded.places, rounded.labels, rounded.unrelated)
+        offsets, places, labels, unrelated = (on_device(array, self.device) for array in (rounded.offsets, *arrays))
         layout = Packed.from_offsets(offsets, self.length, self.tokens)
         ids = on_device(rounded.batch.ids, self.device)
         segments = on_device(rounded.batch.segments[: None if batch.unrelated is not None else 0], self.device)
-        others = (segments, offsets, layout.slots, positions, labels, unrelated)
+        others = (segments, offsets, layout.slots, places, labels, unrelated)
         with nullcontext() if shape in self.recorded else quiet():
             if shape not in self.recorded:  # before anything is embedded: its table may be a part of the recording
                 self.recorded[shape] = self._prepared(others)
@@ -160,7 +160,7 @@ class PretrainingReplay:
         return Rounded(
             full,
             _padded(full.offsets, sequences + 1, self.tokens),
-            _padded(batch.positions, words := _up(len(batch.positions), 8), 0),
+            _padded(batch.places, words := _up(len(batch.places), 8), self.tokens),
             _padded(batch.labels, words, IGNORED),
             _padded(unrelated, sequences, IGNORED),
         )

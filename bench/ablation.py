@@ -43,6 +43,7 @@ VARIANTS = {
     "twice the batch": "--batch-tokens {more}",
     "dropout": "--dropout 0.1",
     "next sentences": "--nsp --segments 2",
+    "products in 8 bits": "--fp8",
 }
 """Flags that change one thing of the recipe; numbers in braces come from --lr and --batch-tokens. AdamW has the rate
 that suits it."""

@@ -53,7 +53,7 @@ def main() -> None:
     on_gpu = parser.add_argument_group("with --device cuda")
     on_gpu.add_argument("--cases", nargs="+", default=["base-128", "base-512", "large-512"])
     on_gpu.add_argument("--text", nargs="+", choices=["full", "packed", "pairs"], default=["full", "pairs"])
-    sides = ["ours", "transformers", "transformers, compiled"]
+    sides = ["ours", "ours, fp8", "transformers", "transformers, compiled"]
     on_gpu.add_argument("--sides", nargs="+", choices=sides, default=sides)
     on_gpu.add_argument("--tokens", nargs="+", type=int, default=[65536, 131072], help="batches of ours")
     on_gpu.add_argument("--peer-tokens", nargs="+", type=int, default=[16384, 32768, 65536])

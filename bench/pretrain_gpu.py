@@ -4,8 +4,10 @@ Three kinds of real text: `full` sequences (dense: every one has all the length)
 sentences nearly fill the length, and plain `pairs` of two sentences, which are short and of all lengths, so that a
 padded batch is half empty. Every side takes the same examples and steps without dropout in bf16, with clipping and
 fused AdamW. The peer is `BertForPreTraining` with scaled-dot-product attention, padded to the longest of each batch,
-eager and compiled, at its best batch size. Ours is what `heedful pretrain` runs. The share of the ceiling counts the
-arithmetic that the model needs for real tokens (masked words alone are scored), whatever a side computes besides.
+eager and compiled, at its best batch size. Ours is what `heedful pretrain` runs, and what it runs with `--fp8`. The
+share of the ceiling counts the arithmetic of the model for real tokens (masked words alone are scored), whatever a
+side computes besides; behind it, what is left without the part of the last layer that ours leaves out, since nobody
+reads it.
 """
 
 import argparse
@@ -27,8 +29,9 @@ from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
 from heedful.models.bert import BertConfig
 from heedful.runs.device import choose
+from heedful.runs.objective import terms_of
 from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
-from heedful.runs.pretrain import build, optimizer_for, terms_of
+from heedful.runs.pretrain import build, optimizer_for
 from heedful.runs.sizing import flops_a_token, matmul_rate
 from heedful.train.distributed import World
 from heedful.train.loop import ahead
@@ -44,6 +47,8 @@ class Measured(NamedTuple):
 
     speed: float
     share: float
+    computed: float
+    """The share without what ours leaves out."""
     gigabytes: float
     waiting: float
     warming: float
@@ -67,7 +72,8 @@ def main(arguments: argparse.Namespace) -> None:
                 )
                 tokens, one = best
                 print(
-                    f"| {case} | {kind} | {side}, {tokens:,} | {one.speed:,.0f} | {one.share:.1%} | "
+                    f"| {case} | {kind} | {side}, {tokens:,} | {one.speed:,.0f} | {one.share:.1%}"
+                    f"{f' ({one.computed:.1%})' if side.startswith('ours') else ''} | "
                     f"{one.gigabytes:.0f} | {one.waiting:.2%} | {one.warming:.0f} s |",
                     flush=True,
                 )
@@ -84,8 +90,9 @@ def tried(
     arguments: argparse.Namespace,
 ) -> Iterator[tuple[int, Measured]]:
     """One side with each of its batch sizes, in tokens."""
-    for tokens in arguments.tokens if side == "ours" else arguments.peer_tokens:
-        torch.use_deterministic_algorithms(side == "ours")  # as it is by default, on either side
+    own = side.startswith("ours")
+    for tokens in arguments.tokens if own else arguments.peer_tokens:
+        torch.use_deterministic_algorithms(own)  # as it is by default, on either side
         torch._dynamo.reset()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -109,7 +116,7 @@ def measured(
             model=ModelPart(size=size, dropout=0.0, attention_dropout=0.0),  # pyrefly: ignore
             objective=ObjectivePart(length=length),
             optimizer=OptimizerPart(batch_tokens=tokens),
-            run=PretrainRun(steps=1000, compile=True),
+            run=PretrainRun(steps=1000, compile=True, fp8="fp8" in side),
         )
     )
     sampler = Sampler(
@@ -122,12 +129,12 @@ def measured(
         whole_words=False,
         seed=0,
     )
-    loss, parameters, optimizer = (ours if side == "ours" else peer)(
+    loss, parameters, optimizer = (ours if side.startswith("ours") else peer)(
         recipe, found, sampler, compiled="compiled" in side
     )
     stream = (dense(batch, length) if kind == "full" else batch for _, batch in sampler.stream())
     batches = ahead(stream)
-    seen: list[tuple[int, float]] = []
+    seen: list[tuple[int, float, int]] = []
     waited = 0.0
 
     def step() -> None:
@@ -135,7 +142,8 @@ def measured(
         begun = time.perf_counter()
         batch = next(batches)
         waited += time.perf_counter() - begun
-        seen.append((len(batch.ids), float((np.diff(batch.offsets).astype(float) ** 2).sum())))
+        lengths = np.diff(batch.offsets).astype(float)
+        seen.append((len(batch.ids), float((lengths**2).sum()), len(batch.places) + len(lengths)))
         loss(batch).backward()
         clip(parameters, 1.0)
         optimizer.step()
@@ -154,13 +162,14 @@ def measured(
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
-        speeds.append(sum(count for count, _ in seen) / (time.perf_counter() - begun))
+        speeds.append(sum(count for count, _, _ in seen) / (time.perf_counter() - begun))
     waiting = waited / (time.perf_counter() - began)
     speed = statistics.median(speeds)
-    looked = sum(squares for _, squares in seen) / sum(count for count, _ in seen)
-    work = flops_a_token(BertConfig.of_size(size, vocab_size=found.tokenizer.vocab_size), looked, MASKED)
+    count, squares, read = (sum(one) for one in zip(*seen, strict=True))
+    config = BertConfig.of_size(size, vocab_size=found.tokenizer.vocab_size)
+    whole, computed = (flops_a_token(config, squares / count, MASKED, share) for share in (1.0, read / count))
     memory = torch.cuda.max_memory_allocated() / 2**30
-    return Measured(speed, speed * work / ceiling, memory, waiting, warming)
+    return Measured(speed, speed * whole / ceiling, speed * computed / ceiling, memory, waiting, warming)
 
 
 def dense(batch: PretrainingBatch, length: int) -> PretrainingBatch:

@@ -24,6 +24,8 @@ def test_the_arithmetic_of_a_token_by_hand():
     layer = 2 * (4 * 16 + 2 * 28) + 2 * 2 * 3 * 4
     words = 0.5 * 2 * (16 + 44)
     assert flops_a_token(config, 3, 0.5) == 3 * (2 * layer + words)
+    # After its attention the last one has a matrix of 16 and 2 of 28 for three tokens in four less.
+    assert flops_a_token(config, 3, 0.5, 0.25) == 3 * (2 * layer - 0.75 * 2 * (16 + 2 * 28) + words)
 
 
 @pytest.mark.parametrize("gated", [False, True])

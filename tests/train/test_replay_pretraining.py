@@ -13,6 +13,7 @@ from torch.testing import assert_close
 
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertConfig, BertForPretraining, initialise
+from heedful.nn import fp8
 from heedful.runs.device import choose
 from heedful.tasks.pretraining import IGNORED, pretraining_terms
 from heedful.tasks.term import Term
@@ -48,9 +49,9 @@ def batch_of(tokens: int = TOKENS - 9, seed: int = 0, pairs: bool = True) -> Pre
     )
 
 
-def model_of(config: BertConfig, device: str, *, nsp: bool = True) -> BertForPretraining:
+def model_of(config: BertConfig, device: str, *, nsp: bool = True, std: float = 0.2) -> BertForPretraining:
     model = BertForPretraining(config, nsp=nsp)
-    initialise(model, 0.2, torch.Generator().manual_seed(1))
+    initialise(model, std, torch.Generator().manual_seed(1))
     return model.to(device).train()
 
 
@@ -153,6 +154,33 @@ def gradients(model: BertForPretraining, terms: dict[str, Term]) -> dict[str, to
     model.zero_grad()
     torch.stack([term.loss for term in terms.values()]).sum().backward()
     return {name: one.grad.detach().cpu().clone() for name, one in model.named_parameters() if one.grad is not None}
+
+
+@needs_gpu
+@pytest.mark.skipif(
+    not (torch.cuda.is_available() and fp8.possible(torch.device("cuda"))), reason="needs a GPU with 8 bits"
+)
+@pytest.mark.usefixtures("repeatable")
+@pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
+def test_steps_in_8_bits_are_near_the_exact_ones_and_repeat(config: BertConfig):
+    config = dataclasses.replace(config, dim=64, ffn_dim=112)
+    exact, model = (model_of(config, device, std=0.05) for device in ("cpu", "cuda"))
+    batch = batch_of()
+    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.bfloat16, fp8_words=len(batch.places))
+    expected = pretraining_terms(exact, batch, torch.device("cpu"))
+    mean = {name: term._replace(loss=term.loss / term.count) for name, term in expected.items()}
+    right = gradients(exact, mean)
+    several = []
+    for _ in range(2):
+        found = replay.terms(batch)
+        assert found is not None
+        for name, term in found.items():
+            assert float(term.loss.detach()) == pytest.approx(float(expected[name].loss.detach()), rel=0.01)
+        mean = {name: term._replace(loss=term.loss / term.count) for name, term in found.items()}
+        several.append(gradients(model, mean))
+    for name, one in right.items():
+        assert torch.equal(several[0][name], several[1][name]), name
+        assert (several[0][name] - one).norm() / one.norm() < 0.2 or one.norm() < 1e-3, name
 
 
 @needs_gpu

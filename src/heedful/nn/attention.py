@@ -7,14 +7,14 @@ Shapes: B batch, T target length, S source length, D width, H heads, K width of 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import UserError
-from heedful.nn import kernels
+from heedful.nn import fp8, kernels
 from heedful.nn.layout import Layout, Packed, Padded, chosen
 from heedful.nn.positions import Rotation, rotate
 
@@ -91,6 +91,8 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
         self.joined: nn.Module | None = None
+        self.fp8: fp8.Scales | None = None
+        """If there are any, training multiplies in 8 bits where it can."""
 
     def join(self) -> None:
         """Lay query, key and value out as one matrix: fewer and larger products. For a model that trains no more."""
@@ -126,12 +128,16 @@ class MultiHeadAttention(nn.Module):
         (M, D).
         """
         if isinstance(layout, Packed) and not explain and kernels.short(x, layout.longest, self.width):
-            return self._joined(self._mix_short(x, layout.offsets, layout.longest, rotation), places), None
+            how = self._how(x, layout.offsets, layout.longest, rotation)
+            if self.fp8 is not None and self.training and places is None:
+                output = self.output.weight, self.output.bias
+                return fp8.attention(x, *self._together(), *output, self.fp8, self.heads, *how), None
+            return self._joined(self._mix_short(x, *how), places), None
         whole = isinstance(layout, Padded) and layout.mask is None and rotation is None
         if whole and not explain and kernels.short(x, x.shape[1], self.width):  # nothing is padded: it is packed too
             batch, length, _ = x.shape
             offsets = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x.device)
-            mixed = self._mix_short(x.flatten(0, 1), offsets, length, None)
+            mixed = self._mix_short(x.flatten(0, 1), *self._how(x, offsets, length, None))
             return self._joined(mixed.unflatten(0, (batch, length)), places), None
         query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
         if rotation is not None:
@@ -157,15 +163,18 @@ class MultiHeadAttention(nn.Module):
         mixed = mixed.flatten(-2)
         return self.output(mixed if places is None else chosen(mixed, places))
 
-    def _mix_short(self, x: Tensor, offsets: Tensor, longest: int, rotation: Rotation | None) -> Tensor:
+    def _mix_short(self, x: Tensor, *how: Any) -> Tensor:
         """Every token's mix of its short sequence, on a GPU: (N, D) -> (N, H, K)."""
         from heedful.nn.short_attention import short_attention  # needs Triton
 
-        qkv = F.linear(x, *self._together()).unflatten(-1, (3, self.heads, -1))  # (N, 3, H, K)
-        turns = [] if rotation is None else [part.squeeze(1) for part in rotation]  # (N, K / 2)
+        return short_attention(F.linear(x, *self._together()).unflatten(-1, (3, self.heads, -1)), *how)
+
+    def _how(self, x: Tensor, offsets: Tensor, longest: int, rotation: Rotation | None) -> tuple[Any, ...]:
+        """What the kernel for short sequences is told besides queries, keys and values."""
+        cos, sin = (None, None) if rotation is None else (part.squeeze(1) for part in rotation)  # (N, K / 2)
         dropout = self.dropout if self.training else 0.0
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if dropout else None
-        return short_attention(qkv, offsets, longest, dropout, seed, *turns)
+        return offsets, longest, dropout, seed, cos, sin
 
     def _together(self) -> tuple[Tensor, Tensor | None]:
         """Query, key and value as one matrix (3D, D), and their biases (3D,)."""

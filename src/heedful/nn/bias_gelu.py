@@ -15,6 +15,8 @@ import triton  # comes with torch where there may be a GPU
 import triton.language as tl
 from torch import Tensor
 
+from heedful.nn import fp8_kernels
+
 ROWS, COLUMNS = 256, 256
 """Of one program."""
 STRIDE = 8
@@ -34,7 +36,7 @@ def phi(x):
 
 
 @triton.jit
-def _forward(x, bias, out, rows, columns, height: tl.constexpr, stride: tl.constexpr, width: tl.constexpr):
+def _forward(x, bias, out, small, rows, columns, height: tl.constexpr, stride: tl.constexpr, width: tl.constexpr):
     column = tl.program_id(1) * width + tl.arange(0, width)
     within = column < columns
     added = tl.load(bias + column, mask=within, other=0.0).to(tl.float32)
@@ -45,10 +47,12 @@ def _forward(x, bias, out, rows, columns, height: tl.constexpr, stride: tl.const
         value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added[None, :]
         share, _ = phi(value)
         tl.store(out + place, (value * share).to(out.dtype.element_ty), mask=inside)
+        if small is not None:
+            tl.store(small + place, fp8_kernels.state(value * share), mask=inside)
 
 
 @triton.jit
-def _backward(gradient, x, bias, out, sums, rows, columns, height: tl.constexpr, stride: tl.constexpr,
+def _backward(gradient, x, bias, out, small, sums, scale, rows, columns, height: tl.constexpr, stride: tl.constexpr,
               width: tl.constexpr):  # fmt: skip
     column = tl.program_id(1) * width + tl.arange(0, width)
     within = column < columns
@@ -63,6 +67,8 @@ def _backward(gradient, x, bias, out, sums, rows, columns, height: tl.constexpr,
         slope = share + value * bell * 0.3989422804014327  # 1 / √(2π)
         found = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32) * slope
         tl.store(out + place, found.to(out.dtype.element_ty), mask=inside)
+        if small is not None:
+            tl.store(small + place, fp8_kernels.gradient(found, scale), mask=inside)
         total += found
     tl.store(sums + tl.program_id(0) * columns + column, tl.sum(total, 0), mask=within)
 
@@ -70,17 +76,40 @@ def _backward(gradient, x, bias, out, sums, rows, columns, height: tl.constexpr,
 @torch.library.custom_op("heedful::bias_gelu", mutates_args=())
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     """GELU(x + bias): (N, D) and (D,) -> (N, D)."""
+    return _run(x, bias, None)
+
+
+@torch.library.custom_op("heedful::bias_gelu_fp8", mutates_args=())
+def bias_gelu_fp8(x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and once more in 8 bits."""
+    small = torch.empty_like(x, dtype=torch.float8_e4m3fn)
+    return _run(x, bias, small), small
+
+
+def _run(x: Tensor, bias: Tensor, small: Tensor | None) -> Tensor:
     out = torch.empty_like(x)
-    _forward[_programs(x)](x, bias, out, *x.shape, ROWS, STRIDE, COLUMNS, num_warps=4)
+    _forward[_programs(x)](x, bias, out, small, *x.shape, ROWS, STRIDE, COLUMNS, num_warps=4)
     return out
 
 
 @torch.library.custom_op("heedful::bias_gelu_backward", mutates_args=())
 def bias_gelu_backward(gradient: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient of x, (N, D), and its sums over the rows of each program, (N / ROWS, D)."""
+    return _run_back(gradient, x, bias, None, 1.0)
+
+
+@torch.library.custom_op("heedful::bias_gelu_backward_fp8", mutates_args=())
+def bias_gelu_backward_fp8(gradient: Tensor, x: Tensor, bias: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of x, the same times a scale in 8 bits, and its sums."""
+    small = torch.empty_like(x, dtype=torch.float8_e5m2)
+    out, sums = _run_back(gradient, x, bias, small, scale)
+    return out, small, sums
+
+
+def _run_back(gradient: Tensor, x: Tensor, bias: Tensor, small: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
     out, sums = torch.empty_like(x), _sums(x)
     _backward[_programs(x)](
-        gradient.contiguous(), x, bias, out, sums, *x.shape, ROWS, STRIDE, COLUMNS, num_warps=4
+        gradient.contiguous(), x, bias, out, small, sums, scale, *x.shape, ROWS, STRIDE, COLUMNS, num_warps=4
     )  # fmt: skip
     return out, sums
 
@@ -101,6 +130,16 @@ def _(x: Tensor, _: Tensor) -> Tensor:
 @bias_gelu_backward.register_fake
 def _(_: Tensor, x: Tensor, __: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), _sums(x)
+
+
+@bias_gelu_fp8.register_fake
+def _(x: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.float8_e4m3fn)
+
+
+@bias_gelu_backward_fp8.register_fake
+def _(_: Tensor, x: Tensor, __: Tensor, ___: float) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.float8_e5m2), _sums(x)
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG001

@@ -12,6 +12,7 @@ import triton  # comes with torch where there may be a GPU
 import triton.language as tl
 from torch import Tensor
 
+from heedful.nn import fp8_kernels
 from heedful.nn.bias_gelu import phi
 
 TILE = 2048
@@ -31,16 +32,18 @@ def _place(rows, columns, height: tl.constexpr, width: tl.constexpr):
 
 
 @triton.jit
-def _forward(x, out, rows, columns, height: tl.constexpr, width: tl.constexpr):
+def _forward(x, out, small, rows, columns, height: tl.constexpr, width: tl.constexpr):
     one, both, inside = _place(rows, columns, height, width)
     left = tl.load(x + both, mask=inside, other=0.0).to(tl.float32)
     right = tl.load(x + both + columns, mask=inside, other=0.0).to(tl.float32)
     share, _ = phi(left)
     tl.store(out + one, (left * share * right).to(out.dtype.element_ty), mask=inside)
+    if small is not None:
+        tl.store(small + one, fp8_kernels.state(left * share * right), mask=inside)
 
 
 @triton.jit
-def _backward(gradient, x, out, rows, columns, height: tl.constexpr, width: tl.constexpr):
+def _backward(gradient, x, out, small, scale, rows, columns, height: tl.constexpr, width: tl.constexpr):
     one, both, inside = _place(rows, columns, height, width)
     left = tl.load(x + both, mask=inside, other=0.0).to(tl.float32)
     right = tl.load(x + both + columns, mask=inside, other=0.0).to(tl.float32)
@@ -49,25 +52,52 @@ def _backward(gradient, x, out, rows, columns, height: tl.constexpr, width: tl.c
     slope = share + left * bell * 0.3989422804014327  # 1 / √(2π)
     tl.store(out + both, (given * right * slope).to(out.dtype.element_ty), mask=inside)
     tl.store(out + both + columns, (given * left * share).to(out.dtype.element_ty), mask=inside)
+    if small is not None:
+        tl.store(small + both, fp8_kernels.gradient(given * right * slope, scale), mask=inside)
+        tl.store(small + both + columns, fp8_kernels.gradient(given * left * share, scale), mask=inside)
 
 
 @torch.library.custom_op("heedful::gated_gelu", mutates_args=())
 def gated_gelu(x: Tensor) -> Tensor:
     """GELU(left) ⊙ right: (N, 2D) -> (N, D)."""
+    return _run(x, None)
+
+
+@torch.library.custom_op("heedful::gated_gelu_fp8", mutates_args=())
+def gated_gelu_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and once more in 8 bits."""
+    small = x.new_empty(x.shape[0], x.shape[1] // 2, dtype=torch.float8_e4m3fn)
+    return _run(x, small), small
+
+
+def _run(x: Tensor, small: Tensor | None) -> Tensor:
     rows, columns = x.shape[0], x.shape[1] // 2
     out = x.new_empty(rows, columns)
     height, width = _tile(columns)
-    _forward[_programs(rows, columns)](x, out, rows, columns, height, width, num_warps=4)
+    _forward[_programs(rows, columns)](x, out, small, rows, columns, height, width, num_warps=4)
     return out
 
 
 @torch.library.custom_op("heedful::gated_gelu_backward", mutates_args=())
 def gated_gelu_backward(gradient: Tensor, x: Tensor) -> Tensor:
     """The gradient of both halves, (N, 2D)."""
+    return _run_back(gradient, x, None, 1.0)
+
+
+@torch.library.custom_op("heedful::gated_gelu_backward_fp8", mutates_args=())
+def gated_gelu_backward_fp8(gradient: Tensor, x: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """The same, and times a scale in 8 bits."""
+    small = torch.empty_like(x, dtype=torch.float8_e5m2)
+    return _run_back(gradient, x, small, scale), small
+
+
+def _run_back(gradient: Tensor, x: Tensor, small: Tensor | None, scale: float) -> Tensor:
     rows, columns = gradient.shape
     out = torch.empty_like(x)
     height, width = _tile(columns)
-    _backward[_programs(rows, columns)](gradient.contiguous(), x, out, rows, columns, height, width, num_warps=4)
+    _backward[_programs(rows, columns)](
+        gradient.contiguous(), x, out, small, scale, rows, columns, height, width, num_warps=4
+    )
     return out
 
 
@@ -90,6 +120,17 @@ def _(x: Tensor) -> Tensor:
 @gated_gelu_backward.register_fake
 def _(_: Tensor, x: Tensor) -> Tensor:
     return torch.empty_like(x)
+
+
+@gated_gelu_fp8.register_fake
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    half = x.new_empty(x.shape[0], x.shape[1] // 2)
+    return half, torch.empty_like(half, dtype=torch.float8_e4m3fn)
+
+
+@gated_gelu_backward_fp8.register_fake
+def _(_: Tensor, x: Tensor, __: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.float8_e5m2)
 
 
 def _remember(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG001

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn import kernels
+from heedful.nn import fp8, kernels
 from heedful.nn.attention import KeyValue, MultiHeadAttention
 from heedful.nn.layout import Layout, chosen
 from heedful.nn.locality import LocalityAttention
@@ -42,10 +42,15 @@ class FeedForward(nn.Module):
         self.outer = nn.Linear(inner_dim, dim, bias=bias)
         self.activation = ACTIVATIONS[activation]
         self.gated = gated
+        self.fp8: fp8.Scales | None = None
+        """If there are any, training multiplies in 8 bits where it can."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
         own_kernel = self.activation is F.gelu and kernels.half(x)  # they need Triton
+        if own_kernel and self.fp8 is not None and self.training and (self.gated or self.inner.bias is not None):
+            weights = self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias
+            return fp8.feed_forward(x.flatten(0, -2), *weights, self.gated, self.fp8).view_as(x)
         if self.gated and own_kernel:
             from heedful.nn.gated_gelu import gated_gelu
 

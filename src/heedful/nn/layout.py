@@ -100,7 +100,7 @@ def chosen(x: Tensor, places: Tensor) -> Tensor:
 
 
 class _Chosen(torch.autograd.Function):
-    """Since no token is chosen twice, the gradient is a copy, where indexing would have to add."""
+    """Since no token is chosen twice, the gradient is a choice too, where indexing would have to add."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
@@ -111,5 +111,7 @@ class _Chosen(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
         (gradient,), (places,) = gradients, ctx.saved_tensors
-        all_and_one = gradient.new_zeros(ctx.tokens + 1, gradient.shape[1])
-        return all_and_one.index_copy(0, places, gradient)[:-1], None
+        chosen = len(places)
+        rows = places.new_full((ctx.tokens + 1,), chosen)  # of the gradient, or of a row of zeros after it
+        rows = rows.index_copy(0, places, torch.arange(chosen, dtype=places.dtype, device=places.device))[:-1]
+        return torch.cat([gradient, gradient.new_zeros(1, gradient.shape[1])]).index_select(0, rows), None

@@ -16,6 +16,8 @@ import triton  # comes with torch where there may be a GPU
 import triton.language as tl
 from torch import Tensor
 
+from heedful.nn import fp8_kernels
+
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -52,42 +54,55 @@ def _turned(place, cos, sin, inside, half: tl.constexpr):
 
 
 @triton.jit
-def _store_back(place, left, right, cos, sin, inside, half: tl.constexpr):
-    """Write gradients of turned halves as those of what was turned."""
-    tl.store(place, (left * cos + right * sin).to(place.dtype.element_ty), mask=inside[:, None])
-    tl.store(place + half, (right * cos - left * sin).to(place.dtype.element_ty), mask=inside[:, None])
+def _store(out, small, place, value, grows, inside):
+    """Write gradients, and if asked for, so many times as large in 8 bits."""
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=inside[:, None])
+    if small is not None:
+        tl.store(small + place, fp8_kernels.gradient(value, grows), mask=inside[:, None])
 
 
 @triton.jit
-def _forward(qkv, offsets, cos, sin, seed, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
+def _store_back(out, small, place, left, right, cos, sin, grows, inside, half: tl.constexpr):
+    """Write gradients of turned halves as those of what was turned."""
+    _store(out, small, place, left * cos + right * sin, grows, inside)
+    _store(out, small, place + half, right * cos - left * sin, grows, inside)
+
+
+@triton.jit
+def _forward(qkv, offsets, cos, sin, seed, out, small, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
              width: tl.constexpr, drops: tl.constexpr, turns: tl.constexpr):  # fmt: skip
     sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     start = tl.load(offsets + sequence)
     length = tl.load(offsets + sequence + 1) - start
     rows, columns = tl.arange(0, width), tl.arange(0, size)
     inside = rows < length
-    lines = (start + rows).to(tl.int64)[:, None] * heads
-    place = qkv + (3 * lines + head) * size + columns[None, :]
-    value = tl.load(place + 2 * heads * size, mask=inside[:, None], other=0.0)
+    here = start.to(tl.int64)  # places are counted from here, in half as many bits
+    qkv += (3 * here * heads + head) * size
+    line: tl.constexpr = heads * size
+    shift = 3 * line * rows[:, None] + columns[None, :]
+    value = tl.load(qkv + shift + 2 * line, mask=inside[:, None], other=0.0)
     if turns:
         half: tl.constexpr = size // 2
         few = tl.arange(0, half)[None, :]
-        angle = (start + rows).to(tl.int64)[:, None] * half + few
-        by = tl.load(cos + angle, mask=inside[:, None], other=0.0)
-        aside = tl.load(sin + angle, mask=inside[:, None], other=0.0)
-        place = qkv + (3 * lines + head) * size + few
-        left, right = _turned(place, by, aside, inside, half)
-        key_left, key_right = _turned(place + heads * size, by, aside, inside, half)
+        angle = half * rows[:, None] + few
+        by = tl.load(cos + here * half + angle, mask=inside[:, None], other=0.0)
+        aside = tl.load(sin + here * half + angle, mask=inside[:, None], other=0.0)
+        halves = 3 * line * rows[:, None] + few
+        left, right = _turned(qkv + halves, by, aside, inside, half)
+        key_left, key_right = _turned(qkv + line + halves, by, aside, inside, half)
         products = tl.dot(right, tl.trans(key_right), tl.dot(left, tl.trans(key_left)))
     else:
-        query = tl.load(place, mask=inside[:, None], other=0.0)
-        key = tl.load(place + heads * size, mask=inside[:, None], other=0.0)
+        query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
+        key = tl.load(qkv + line + shift, mask=inside[:, None], other=0.0)
         products = tl.dot(query, tl.trans(key))
     weights = _weights(products, inside, scale)
     if drops:
         weights = tl.where(_kept(seed, start, rows, head, dropout, heads, width), weights / (1.0 - dropout), 0.0)
     mixed = tl.dot(weights.to(value.dtype), value)
-    tl.store(out + (lines + head) * size + columns[None, :], mixed.to(value.dtype), mask=inside[:, None])
+    first, place = (here * heads + head) * size, line * rows[:, None] + columns[None, :]
+    tl.store(out + first + place, mixed.to(value.dtype), mask=inside[:, None])
+    if small is not None:
+        tl.store(small + first + place, fp8_kernels.state(mixed), mask=inside[:, None])
 
 
 @triton.jit
@@ -106,44 +121,48 @@ def _back(products, value, of_mixed, seed, start, rows, head, inside, scale, dro
 
 
 @triton.jit
-def _backward(qkv, offsets, cos, sin, seed, gradient, out, scale, dropout, heads: tl.constexpr, size: tl.constexpr,
-              width: tl.constexpr, drops: tl.constexpr, turns: tl.constexpr):  # fmt: skip
+def _backward(qkv, offsets, cos, sin, seed, gradient, out, small, scale, dropout, grows, heads: tl.constexpr,
+              size: tl.constexpr, width: tl.constexpr, drops: tl.constexpr, turns: tl.constexpr):  # fmt: skip
     sequence, head = tl.program_id(0) // heads, tl.program_id(0) % heads
     start = tl.load(offsets + sequence)
     length = tl.load(offsets + sequence + 1) - start
     rows, columns = tl.arange(0, width), tl.arange(0, size)
     inside = rows < length
-    lines = (start + rows).to(tl.int64)[:, None] * heads
-    shift = (3 * lines + head) * size + columns[None, :]
-    value = tl.load(qkv + shift + 2 * heads * size, mask=inside[:, None], other=0.0)
-    of_mixed = tl.load(gradient + (lines + head) * size + columns[None, :], mask=inside[:, None], other=0.0)
+    here = start.to(tl.int64)
+    qkv += (3 * here * heads + head) * size
+    out += (3 * here * heads + head) * size
+    if small is not None:
+        small += (3 * here * heads + head) * size
+    gradient += (here * heads + head) * size
+    line: tl.constexpr = heads * size
+    shift = 3 * line * rows[:, None] + columns[None, :]
+    value = tl.load(qkv + shift + 2 * line, mask=inside[:, None], other=0.0)
+    of_mixed = tl.load(gradient + line * rows[:, None] + columns[None, :], mask=inside[:, None], other=0.0)
     if turns:
         half: tl.constexpr = size // 2
         few = tl.arange(0, half)[None, :]
-        angle = (start + rows).to(tl.int64)[:, None] * half + few
-        by = tl.load(cos + angle, mask=inside[:, None], other=0.0)
-        aside = tl.load(sin + angle, mask=inside[:, None], other=0.0)
-        halves = (3 * lines + head) * size + few
+        angle = half * rows[:, None] + few
+        by = tl.load(cos + here * half + angle, mask=inside[:, None], other=0.0)
+        aside = tl.load(sin + here * half + angle, mask=inside[:, None], other=0.0)
+        halves = 3 * line * rows[:, None] + few
         left, right = _turned(qkv + halves, by, aside, inside, half)
-        key_left, key_right = _turned(qkv + halves + heads * size, by, aside, inside, half)
+        key_left, key_right = _turned(qkv + line + halves, by, aside, inside, half)
         products = tl.dot(right, tl.trans(key_right), tl.dot(left, tl.trans(key_left)))
         used, of_scores = _back(products, value, of_mixed, seed, start, rows, head, inside, scale, dropout, heads,
                                 width, drops)  # fmt: skip
         of_left, of_right = tl.dot(of_scores, key_left), tl.dot(of_scores, key_right)
-        _store_back(out + halves, of_left, of_right, by, aside, inside, half)
+        _store_back(out, small, halves, of_left, of_right, by, aside, grows, inside, half)
         of_left, of_right = tl.dot(tl.trans(of_scores), left), tl.dot(tl.trans(of_scores), right)
-        _store_back(out + halves + heads * size, of_left, of_right, by, aside, inside, half)
+        _store_back(out, small, halves + line, of_left, of_right, by, aside, grows, inside, half)
     else:
         query = tl.load(qkv + shift, mask=inside[:, None], other=0.0)
-        key = tl.load(qkv + shift + heads * size, mask=inside[:, None], other=0.0)
+        key = tl.load(qkv + line + shift, mask=inside[:, None], other=0.0)
         products = tl.dot(query, tl.trans(key))
         used, of_scores = _back(products, value, of_mixed, seed, start, rows, head, inside, scale, dropout, heads,
                                 width, drops)  # fmt: skip
-        tl.store(out + shift, tl.dot(of_scores, key).to(value.dtype), mask=inside[:, None])
-        of_key = tl.dot(tl.trans(of_scores), query)
-        tl.store(out + shift + heads * size, of_key.to(value.dtype), mask=inside[:, None])
-    of_value = tl.dot(tl.trans(used), of_mixed)
-    tl.store(out + shift + 2 * heads * size, of_value.to(value.dtype), mask=inside[:, None])
+        _store(out, small, shift, tl.dot(of_scores, key), grows, inside)
+        _store(out, small, shift + line, tl.dot(tl.trans(of_scores), query), grows, inside)
+    _store(out, small, shift + 2 * line, tl.dot(tl.trans(used), of_mixed), grows, inside)
 
 
 @torch.library.custom_op("heedful::short_attention", mutates_args=())
@@ -161,10 +180,38 @@ def short_attention(
     Sequences start at the offsets (B + 1,) and have at most `longest` tokens. The seed (1,) decides what is dropped.
     With cosines and sines (N, K / 2) in single precision, queries and keys are turned by them.
     """
+    return _run(qkv, offsets, longest, dropout, seed, cos, sin, None)
+
+
+@torch.library.custom_op("heedful::short_attention_fp8", mutates_args=())
+def short_attention_fp8(
+    qkv: Tensor,
+    offsets: Tensor,
+    longest: int,
+    dropout: float,
+    seed: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The same, and once more in 8 bits."""
+    small = qkv.new_empty(qkv.shape[0], *qkv.shape[2:], dtype=torch.float8_e4m3fn)
+    return _run(qkv, offsets, longest, dropout, seed, cos, sin, small), small
+
+
+def _run(
+    qkv: Tensor,
+    offsets: Tensor,
+    longest: int,
+    dropout: float,
+    seed: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    small: Tensor | None,
+) -> Tensor:
     tokens, _, heads, size = qkv.shape
     out = qkv.new_empty(tokens, heads, size)
     _forward[(heads * (len(offsets) - 1),)](
-        qkv, offsets, cos, sin, seed, out, size**-0.5, dropout, heads, size, _rounded(longest), dropout > 0,
+        qkv, offsets, cos, sin, seed, out, small, size**-0.5, dropout, heads, size, _rounded(longest), dropout > 0,
         cos is not None, num_warps=8,
     )  # fmt: skip
     return out
@@ -182,11 +229,44 @@ def short_attention_backward(
     sin: Tensor | None,
 ) -> Tensor:
     """The gradient of queries, keys and values, (N, 3, H, K), from that of the mix."""
+    return _run_back(gradient, qkv, offsets, longest, dropout, seed, cos, sin, None, 1.0)
+
+
+@torch.library.custom_op("heedful::short_attention_backward_fp8", mutates_args=())
+def short_attention_backward_fp8(
+    gradient: Tensor,
+    qkv: Tensor,
+    offsets: Tensor,
+    longest: int,
+    dropout: float,
+    seed: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    grows: float,
+) -> tuple[Tensor, Tensor]:
+    """The same, and so many times as large in 8 bits."""
+    small = torch.empty_like(qkv, dtype=torch.float8_e5m2)
+    return _run_back(gradient, qkv, offsets, longest, dropout, seed, cos, sin, small, grows), small
+
+
+def _run_back(
+    gradient: Tensor,
+    qkv: Tensor,
+    offsets: Tensor,
+    longest: int,
+    dropout: float,
+    seed: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
+    small: Tensor | None,
+    grows: float,
+) -> Tensor:
     _, _, heads, size = qkv.shape
-    out = torch.empty_like(qkv)
+    out, turns = torch.empty_like(qkv), cos is not None
+    # Two programs of 4 side by side are faster than one of 8, but for turned halves they have too few registers.
     _backward[(heads * (len(offsets) - 1),)](
-        qkv, offsets, cos, sin, seed, gradient.contiguous(), out, size**-0.5, dropout, heads, size, _rounded(longest),
-        dropout > 0, cos is not None, num_warps=8,
+        qkv, offsets, cos, sin, seed, gradient.contiguous(), out, small, size**-0.5, dropout, grows, heads, size,
+        _rounded(longest), dropout > 0, turns, num_warps=8 if turns else 4,
     )  # fmt: skip
     return out
 
@@ -203,6 +283,17 @@ def _(qkv: Tensor, *_: object) -> Tensor:
 @short_attention_backward.register_fake
 def _(_: Tensor, qkv: Tensor, *__: object) -> Tensor:
     return torch.empty_like(qkv)
+
+
+@short_attention_fp8.register_fake
+def _(qkv: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    out = qkv.new_empty(qkv.shape[0], *qkv.shape[2:])
+    return out, torch.empty_like(out, dtype=torch.float8_e4m3fn)
+
+
+@short_attention_backward_fp8.register_fake
+def _(_: Tensor, qkv: Tensor, *__: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(qkv), torch.empty_like(qkv, dtype=torch.float8_e5m2)
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from heedful.errors import UserError
-from heedful.nn import kernels
+from heedful.nn import fp8, kernels
 
 try:
     import resource
@@ -49,6 +49,15 @@ class Compute(NamedTuple):
     def compiles(self) -> bool:
         """Whether layers can be compiled here: it needs a GPU with half precision, Triton and a C compiler."""
         return self.dtype is torch.bfloat16 and kernels.HAVE_TRITON
+
+    def require_fp8(self) -> None:
+        """Refuse to multiply in 8 bits where that can't be."""
+        if self.device.type != "cuda":
+            raise UserError("--fp8 is for GPUs; leave it out")
+        if not fp8.possible(self.device):
+            raise UserError(f"{torch.cuda.get_device_name(self.device)} does not multiply in 8 bits; leave --fp8 out")
+        if not self.compiles:
+            raise UserError("--fp8 needs Triton and a C compiler (gcc or clang); `heedful doctor` says what is here")
 
     def holding(self, model: Model) -> Model:
         """The model, moved to the device."""

@@ -240,6 +240,18 @@ class PretrainRun(RunPart):
     compile: bool = True
     """On a GPU with bf16, compile the layers and record a step: some ten seconds at first, then every step is faster.
     What goes from layer to layer is then bf16 too."""
+    fp8: bool = False
+    """Let compiled layers multiply in 8 bits, on a GPU that can (Ada, Hopper or newer): the larger the model, the
+    more it gains. What is learned is still kept in full."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fp8 and not self.compile:
+            raise UserError("--fp8 is for layers that are compiled; leave it or --no-compile out")
+        if self.fp8 and self.shard:
+            raise UserError("--fp8 is for a model in one piece; leave it or --shard out")
+        if self.fp8 and self.precision == "fp32":
+            raise UserError("--fp8 and --precision fp32 exclude each other; leave one of them out")
 
 
 @dataclass(frozen=True, kw_only=True)

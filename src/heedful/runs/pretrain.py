@@ -4,7 +4,6 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from heedful.runs.cache import cache_of
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute
 from heedful.runs.fitting import less_memory
+from heedful.runs.objective import compiles, terms_of, unrecorded
 from heedful.runs.options import DECAY, PretrainOptions, Recipe, read_recipe, resolved
 from heedful.runs.training import (
     bert_shape,
@@ -41,8 +41,7 @@ from heedful.runs.training import (
     taken,
 )
 from heedful.runs.undecided import check_undecided, for_the_time, noted, with_tokens
-from heedful.tasks.pretraining import pretraining_counts, pretraining_terms
-from heedful.tasks.term import Term
+from heedful.tasks.pretraining import pretraining_counts
 from heedful.train import sharding
 from heedful.train.distributed import World
 from heedful.train.log import Log, describe, summary_writer
@@ -68,6 +67,8 @@ def pretrain(options: PretrainOptions) -> Metrics:
     if recipe.run.tensorboard:
         summary_writer()  # likewise
     with computing(recipe.run) as (ranks, compute):
+        if recipe.run.fp8:
+            compute.require_fp8()
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}
@@ -259,51 +260,6 @@ def _prepared(options: PretrainOptions, log: Log) -> Shards:
     return found
 
 
-def terms_of(
-    recipe: Recipe, model: BertForPretraining, training: Sampler, compute: Compute, ranks: World
-) -> Callable[[PretrainingBatch], dict[str, Term]]:
-    """What turns a batch into the objectives' sums: on a GPU in half precision compiled and recorded."""
-
-    def plain(batch: PretrainingBatch) -> dict[str, Term]:
-        with compute.autocast():
-            return pretraining_terms(model, batch, compute.device)
-
-    if not recipe.run.compile or not _compiles(compute, ranks):
-        return plain
-    from heedful.train.replay_pretraining import PretrainingReplay, uncompiled
-
-    replay = PretrainingReplay(
-        model,
-        training.batch_tokens,
-        training.length,
-        compute.dtype,
-        # The gradients of a recording can't be added up, neither over batches nor over processes.
-        recording=recipe.optimizer.accumulation == 1 and ranks.ranks == 1,
-    )
-
-    def fast(batch: PretrainingBatch) -> dict[str, Term]:
-        found = replay.terms(batch) if model.training else None
-        if found is None:
-            with uncompiled():
-                found = plain(batch)
-        return found
-
-    return fast
-
-
-def _unrecorded(recipe: Recipe, compute: Compute, ranks: World) -> AbstractContextManager[None]:
-    """The model as it is written, for inputs of any shape."""
-    if not recipe.run.compile or not _compiles(compute, ranks):
-        return nullcontext()
-    from heedful.train.replay_pretraining import uncompiled
-
-    return uncompiled()
-
-
-def _compiles(compute: Compute, ranks: World) -> bool:
-    return compute.compiles and not ranks.sharded
-
-
 def _train(
     options: PretrainOptions,
     plan: Plan,
@@ -352,7 +308,7 @@ def _train(
         log.metrics("heldout", now.step, {**last, "tokens": now.tokens, "elapsed": now.elapsed})
         log.note(f"step {now.step}, held out: {describe(last)}")
         if ranks.leads and not ranks.sharded:
-            with _unrecorded(recipe, compute, ranks):
+            with unrecorded(recipe, compute, ranks):
                 log.samples(now.step, samples.filled(model, shards.tokenizer, shards.heldout))
 
     job = Job(
@@ -374,7 +330,7 @@ def _train(
     if not opens_elsewhere(model):
         hint = "; with --no-nsp it would be a ModernBERT" if model.config.modern else ""
         log.note(f"transformers has no architecture that equals this model, so its folder opens here alone{hint}")
-    if recipe.run.compile and compute.dtype is torch.bfloat16 and not _compiles(compute, ranks):
+    if recipe.run.compile and compute.dtype is torch.bfloat16 and not compiles(recipe, compute, ranks):
         log.note("layers are not compiled: that needs a model in one piece, Triton and a C compiler (gcc or clang)")
     if recipe.run.shard and ranks.ranks == 1:
         log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")

@@ -26,17 +26,17 @@ PRODUCT = {"cuda": 8192, "cpu": 1024}
 """How large the measured product is."""
 
 
-def flops_a_token(config: BertConfig, looked_at: float, scored: float) -> float:
+def flops_a_token(config: BertConfig, looked_at: float, scored: float, read: float = 1.0) -> float:
     """Multiplications and additions of a training step for one token.
 
-    It looks at so many tokens, itself among them; the share `scored` of the tokens has its words scored. The backward
-    pass takes twice as much as the forward pass.
+    It looks at so many tokens, itself among them; the share `scored` of the tokens has its words scored, and the
+    share `read` goes through the last layer to its end. The backward pass takes twice as much as the forward pass.
     """
     dim = config.dim
     feed_forward = (3 if config.gated else 2) * dim * config.ffn_dim
-    layer = 2 * (4 * dim * dim + feed_forward) + 4 * looked_at * dim
+    looking, rest = 2 * 3 * dim * dim + 4 * looked_at * dim, 2 * (dim * dim + feed_forward)
     words = scored * 2 * dim * (dim + config.vocab_size)
-    return 3 * (config.layers * layer + words)
+    return 3 * (config.layers * (looking + rest) - (1 - read) * rest + words)
 
 
 def layer_parameters(config: BertConfig) -> int:

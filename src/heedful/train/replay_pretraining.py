@@ -18,6 +18,9 @@ from torch import Tensor, nn
 
 from heedful.data.batch import PretrainingBatch, filled
 from heedful.models.bert import BertForPretraining
+from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.fp8 import Scales
+from heedful.nn.layers import FeedForward
 from heedful.nn.layout import Packed
 from heedful.nn.transfer import on_device
 from heedful.tasks.pretraining import IGNORED, judged
@@ -96,6 +99,7 @@ class PretrainingReplay:
     """The terms of full batches; None for other batches, which are for somebody else.
 
     Without `recording`, layers are compiled but not recorded: gradients of several batches can then be added up.
+    With `fp8_words`, products are in 8 bits, for a loss that is the mean over about so many words.
     """
 
     def __init__(
@@ -106,12 +110,17 @@ class PretrainingReplay:
         dtype: torch.dtype,
         *,
         recording: bool = True,
+        fp8_words: float | None = None,
         backend: str = "inductor",
     ) -> None:
         self.model, self.tokens, self.length, self.dtype = model, tokens, length, dtype
         self.device = next(model.parameters()).device
         self.recording = recording
         self.options = compiler(backend)
+        scales = None if fp8_words is None else Scales.of(fp8_words, self.device)
+        for part in model.bert.layers.modules():
+            if isinstance(part, (MultiHeadAttention, FeedForward)):
+                part.fp8 = scales
         *layers, last = model.bert.layers
         for part in layers:
             part.compile(fullgraph=True, dynamic=False, **self.options)

@@ -1,0 +1,73 @@
+"""What turns a pretraining batch into the sums of its objectives: as it is written, or compiled and recorded."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from heedful.data.batch import PretrainingBatch
+from heedful.data.sampler import Sampler
+from heedful.errors import UserError
+from heedful.models.bert import BertForPretraining
+from heedful.nn import fp8
+from heedful.runs.device import Compute
+from heedful.runs.options import Recipe
+from heedful.tasks.pretraining import pretraining_terms
+from heedful.tasks.term import Term
+from heedful.train.distributed import World
+
+
+def terms_of(
+    recipe: Recipe, model: BertForPretraining, training: Sampler, compute: Compute, ranks: World
+) -> Callable[[PretrainingBatch], dict[str, Term]]:
+    """On a GPU in half precision compiled and recorded."""
+
+    def plain(batch: PretrainingBatch) -> dict[str, Term]:
+        with compute.autocast():
+            return pretraining_terms(model, batch, compute.device)
+
+    if not compiles(recipe, compute, ranks):
+        return plain
+    from heedful.train.replay_pretraining import PretrainingReplay, uncompiled
+
+    replay = PretrainingReplay(
+        model,
+        training.batch_tokens,
+        training.length,
+        compute.dtype,
+        # The gradients of a recording can't be added up, neither over batches nor over processes.
+        recording=recipe.optimizer.accumulation == 1 and ranks.ranks == 1,
+        fp8_words=_fp8_words(recipe, model, training, ranks) if recipe.run.fp8 else None,
+    )
+
+    def fast(batch: PretrainingBatch) -> dict[str, Term]:
+        found = replay.terms(batch) if model.training else None
+        if found is None:
+            with uncompiled():
+                found = plain(batch)
+        return found
+
+    return fast
+
+
+def _fp8_words(recipe: Recipe, model: BertForPretraining, training: Sampler, ranks: World) -> float:
+    """About how many masked words a step has in all, if the model can multiply in 8 bits."""
+    dim, ffn_dim = model.config.dim, model.config.ffn_dim
+    if not fp8.suits(dim, ffn_dim):
+        raise UserError(
+            f"--fp8 needs widths that are multiples of {fp8.MULTIPLE}, and the model has {dim} and {ffn_dim}; "
+            "leave it out"
+        )
+    return training.batch_tokens * training.mask_rate * recipe.optimizer.accumulation * ranks.ranks
+
+
+def unrecorded(recipe: Recipe, compute: Compute, ranks: World) -> AbstractContextManager[None]:
+    """The model as it is written, for inputs of any shape."""
+    if not compiles(recipe, compute, ranks):
+        return nullcontext()
+    from heedful.train.replay_pretraining import uncompiled
+
+    return uncompiled()
+
+
+def compiles(recipe: Recipe, compute: Compute, ranks: World) -> bool:
+    """Whether the layers are compiled."""
+    return recipe.run.compile and compute.compiles and not ranks.sharded

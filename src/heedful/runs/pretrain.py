@@ -67,7 +67,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
     check_length(recipe)
     if recipe.run.tensorboard:
         summary_writer()  # likewise
-    with computing(recipe.run) as (ranks, compute):
+    with computing(recipe.run, out) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}
@@ -79,7 +79,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
             shards = _shards(options, ranks)
             recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             say = Log(out, leads=ranks.leads and not options.resume).note
-            model = compute.holding(build(recipe, shards.tokenizer, say))
+            model = compute.holding(ranks.in_turn(partial(build, recipe, shards.tokenizer, say)))
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)

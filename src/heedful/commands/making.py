@@ -199,7 +199,7 @@ def _tells_next_sentences(folder: str) -> bool:
     from heedful.formats.huggingface import load_model
     from heedful.models.bert import BertForPretraining
 
-    model = load_model(folder)  # which alone is sure: what config.json says of heads need not be so
+    model = load_model(folder, outline=True)  # what config.json says of heads need not be so
     if isinstance(model, BertForPretraining):
         return model.nsp is not None
     return model.config.published and model.config.segments > 1

@@ -1,6 +1,7 @@
 """What tests of several folders need: a small encoder, and labelled files that it can learn from in seconds."""
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 from heedful.data import subwords
 from heedful.data import tokenizer as wordpiece
 from heedful.data.subwords import Subwords
-from heedful.data.tokenizer import SPECIAL
+from heedful.data.token_workers import TokenWorkers
+from heedful.data.tokenizer import SPECIAL, Tokenizer
 from heedful.data.vocabularies import TARGET_FILE
 from heedful.formats.huggingface import load_model, save_model
 from heedful.formats.translators import save_translator
@@ -293,3 +295,18 @@ def _learn_colours(model: ViTClassifier, generator: torch.Generator) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+@pytest.fixture
+def started() -> Callable[..., TokenWorkers]:
+    """Starts processes that tokenize, and waits for them; they end with the test."""
+
+    def start(tokenizer: Tokenizer, **options: Any) -> TokenWorkers:
+        workers = TokenWorkers(tokenizer, **options)
+        workers.expect(workers.many)
+        for thread in threading.enumerate():
+            if thread.name == "token workers":
+                thread.join()
+        return workers
+
+    return start

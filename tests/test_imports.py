@@ -13,7 +13,7 @@ from heedful.cli import COMMANDS
 
 ROOT = Path(heedful.__file__).parent
 LAYERS = (
-    ("errors", "durable", "config", "arguments", "cores", "wording"),
+    ("errors", "durable", "config", "arguments", "cores", "launch", "wording"),
     ("data", "nn"),
     ("models",),
     ("tasks",),
@@ -31,7 +31,7 @@ FLOOR = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 SAME_FLOOR = {("runs", "predict"), ("durable", "errors")}
 SAME_FLOOR |= {(one, other) for one in ("config", "arguments") for other in ("errors", "wording")}
 """Who may lean on a neighbour."""
-NOT_FROM = {"data": ("torch",), "metrics": ("torch",), "errors": ("torch",), "config": ("torch",)}
+NOT_FROM = dict.fromkeys(("data", "metrics", "errors", "config", "launch"), ("torch",))
 
 
 def imported(source: str) -> Iterable[str]:

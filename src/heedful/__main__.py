@@ -7,18 +7,25 @@ from types import FrameType
 
 IMPORTS = "<frozen importlib._bootstrap>"
 """The file of Python's own import."""
+STARTING = ("__main__", "heedful.__main__", "heedful.cli", "heedful.arguments", "heedful.commands.")
+"""How the names begin of those who import what a command needs, before it begins."""
 
 
 def interrupt(_: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; or end at once while something is imported.
+    """Raise KeyboardInterrupt; or end at once while a command that has not begun is imported.
 
-    A module that an exception leaves half made fails later, and elsewhere; some swallow it, some abort.
+    A module that an exception leaves half made fails later, and elsewhere; some swallow it, some abort. What is
+    imported later is another matter: then there may be something to give back or to remove.
     """
+    outermost = None
     while frame is not None:
         if frame.f_code.co_filename == IMPORTS:
-            print("heedful: interrupted", file=sys.stderr, flush=True)
-            os._exit(130)
+            outermost = frame
         frame = frame.f_back
+    importer = None if outermost is None else outermost.f_back
+    if importer is not None and importer.f_globals["__name__"].startswith(STARTING):
+        print("heedful: interrupted", file=sys.stderr, flush=True)
+        os._exit(130)
     raise KeyboardInterrupt
 
 

@@ -7,11 +7,11 @@ import difflib
 import errno
 import io
 import os
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from heedful import launch
 from heedful.arguments import deferred, parse
 from heedful.commands import asking, evaluating, exploring, folders, making, seeing, serving, translating, words
 from heedful.commands.output import say, warn
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         _run(list(sys.argv[1:] if arguments is None else arguments))
     except UserError as error:
-        _fail(str(error), 2, silent=_said_by_another() and not isinstance(error, OfOneProcess))
+        _fail(str(error), 2, silent=not (launch.speaks_for_all() or isinstance(error, OfOneProcess)))
     except Interrupted as stop:
         _fail(str(stop), 130)
     except KeyboardInterrupt as stop:
@@ -115,16 +115,10 @@ def _os_trouble(error: OSError) -> str:
     return f"{error.strerror or error}{where}"
 
 
-def _said_by_another() -> bool:
-    """Whether what all processes were told wrongly is said by another: the first on a machine, under torchrun."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("LOCAL_RANK", "0") != "0"
-
-
 def _fail(message: str, code: int, *, silent: bool = False) -> NoReturn:
-    rank, ranks = os.environ.get("RANK", "0"), os.environ.get("WORLD_SIZE", "1")
     if not silent:
-        warn(message if rank == "0" else f"process {rank} of {ranks}, on {platform.node()}: {message}")
-    if ranks != "1":
+        warn(launch.signed(message))
+    if not launch.alone():
         # Threads that still wait for a process that has gone would abort this one on its way out, with another code.
         sys.stdout.flush()
         sys.stderr.flush()

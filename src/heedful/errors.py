@@ -12,5 +12,9 @@ class OfOneProcess(UserError):  # noqa: N818 (named by whose it is)
     """A mistake that one process of several has met, and must tell, be it the first or not."""
 
 
+class OutOfReach(UserError):  # noqa: N818 (named by what is wrong)
+    """A disk or a system that fails, maybe for a while: what it holds need not be damaged."""
+
+
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked)
     """A run was asked to stop, and has saved where it stands; the message says so."""

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+SHOWN = 150
+"""Characters of a text that an evaluation shows among the worst mistakes."""
+
 
 def counted(number: int, noun: str, many: str | None = None) -> str:
     """So many of something, in words."""

@@ -273,6 +273,23 @@ def test_a_disk_that_fails_for_a_while_costs_nothing(file, made, trained, tmp_pa
     assert (made.folder / "meta.json").stat().st_ino == before
 
 
+def test_nor_does_one_that_fails_at_the_tokenizer(file, made, trained, tmp_path, monkeypatch):
+    real = Path.read_text
+
+    def fail(path: Path, **options: str) -> str:
+        if path == made.folder / "tokenizer.json":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return real(path, **options)
+
+    before = (made.folder / "meta.json").stat().st_ino
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "read_text", fail)
+        with pytest.raises(UserError, match=r"cannot read .*tokenizer\.json \(Input/output error\); mend that"):
+            make(file, trained, tmp_path / "cache")
+    assert make(file, trained, tmp_path / "cache").folder == made.folder
+    assert (made.folder / "meta.json").stat().st_ino == before
+
+
 def test_a_folder_of_the_users_own_is_left_as_it_is(file, trained, tmp_path):
     folder = tmp_path / "mine"
     prepare([file], TextOptions(), trained, share=SHARE, folder=folder)

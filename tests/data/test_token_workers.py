@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,15 @@ TEXTS = [
 PAIRS = [text[::-1] for text in TEXTS]
 
 
+Start = Callable[..., TokenWorkers]
+
+
 @pytest.fixture
-def workers(trained: Tokenizer) -> Iterator[TokenWorkers]:
+def workers(trained: Tokenizer, started: Start) -> TokenWorkers:
     """Two that are ready."""
-    made = TokenWorkers(trained, count=2, few=1)
-    made.start()
+    made = started(trained, count=2, few=1)
     assert made.ready
-    yield made
-    made.close()
+    return made
 
 
 def processes(workers: TokenWorkers) -> list[subprocess.Popen[bytes]]:
@@ -106,7 +107,6 @@ def test_they_are_started_for_many_texts_alone(trained: Tokenizer):
         thread.join()
     assert workers.ready
     assert same(workers.text_inputs(TEXTS, None, 64), expected)
-    workers.close()
 
 
 def test_they_are_started_at_once_where_many_texts_are_expected(trained: Tokenizer):
@@ -120,35 +120,30 @@ def test_they_are_started_at_once_where_many_texts_are_expected(trained: Tokeniz
     workers.expect(10)
     assert not starting()
     assert len(processes(workers)) == 1
-    workers.close()
 
 
-def test_few_texts_are_read_here(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch):
-    workers = TokenWorkers(trained, count=1, few=3)
-    workers.start()
+def test_few_texts_are_read_here(trained: Tokenizer, started: Start, monkeypatch: pytest.MonkeyPatch):
+    workers = started(trained, count=1, few=3)
     monkeypatch.setattr(token_workers, "_send", None)  # which nobody may call
     assert same(workers.text_inputs(TEXTS[:2], None, 64), text_inputs(trained, TEXTS[:2], None, 64))
     assert workers.ready
-    workers.close()
 
 
-def test_they_are_started_once(trained: Tokenizer):
-    workers = TokenWorkers(trained, count=1, many=0, few=1)
-    workers.start()
-    workers.start()
+def test_they_are_started_once(trained: Tokenizer, started: Start):
+    workers = started(trained, count=1, many=0, few=1)
     assert len(workers.text_inputs(TEXTS, None, 64).tokens) == len(TEXTS)
     assert not starting()
     assert len(processes(workers)) == 1
-    workers.close()
 
 
-def test_none_are_started_where_there_are_few_cores(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+def test_none_are_started_where_there_are_few_cores(
+    trained: Tokenizer, started: Start, monkeypatch: pytest.MonkeyPatch
+):
     for cores, count in ((2, 0), (7, 0), (8, 4), (16, 12), (96, 16)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert TokenWorkers(trained).count == count
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    alone = TokenWorkers(trained, many=0, few=1)
-    alone.start()
+    alone = started(trained, many=0, few=1)
     assert not alone.ready
     assert same(alone.text_inputs(TEXTS, None, 64), text_inputs(trained, TEXTS, None, 64))
     assert not starting()
@@ -179,12 +174,11 @@ def test_when_one_dies_in_the_middle_of_an_answer_texts_are_read_here(workers: T
     """Its answer does not fit into the pipe: nobody has read the rest when it is killed."""
     many = ["the old stone mill " * 20] * 3000
     _, last = processes(workers)
-    receive = token_workers._receive
+    receive, begun = token_workers._receive, []
 
     def late(worker: subprocess.Popen[bytes]) -> tuple[np.ndarray, ...]:
         if worker is last:
-            assert worker.stdout is not None
-            assert worker.stdout.peek(1)  # it has begun
+            begun.extend(select.select([worker.stdout], [], [], 30)[0])
             worker.kill()
             worker.wait()
         return receive(worker)
@@ -192,6 +186,7 @@ def test_when_one_dies_in_the_middle_of_an_answer_texts_are_read_here(workers: T
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_workers, "_receive", late)
         assert same(workers.text_inputs(many, None, 64), text_inputs(trained, many, None, 64))
+    assert begun
     assert not workers.ready
 
 
@@ -223,73 +218,77 @@ def test_an_interrupt_is_not_theirs(workers: TokenWorkers):
     assert workers.ready
 
 
-def test_what_can_not_be_started_is_done_without(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+def test_what_can_not_be_started_is_done_without(trained: Tokenizer, started: Start, monkeypatch: pytest.MonkeyPatch):
     for program in ("/bin/false", "/nowhere/python"):
         monkeypatch.setattr(sys, "executable", program)
-        workers = TokenWorkers(trained, count=2, few=1)
-        workers.start()
+        workers = started(trained, count=2, few=1)
         assert not workers.ready
         assert all(worker.poll() is not None for worker in processes(workers))
         assert same(workers.text_inputs(TEXTS, None, 64), text_inputs(trained, TEXTS, None, 64))
 
 
-def test_modules_are_found_where_this_process_finds_them(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch):
+def test_modules_are_found_where_this_process_finds_them(
+    trained: Tokenizer, started: Start, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(sys, "path", [Path(one) for one in sys.path])  # not all are strings
-    workers = TokenWorkers(trained, count=1)
-    workers.start()
-    assert workers.ready
-    workers.close()
+    assert started(trained, count=1).ready
 
 
-def test_they_end_with_who_asked(trained: Tokenizer):
-    workers = TokenWorkers(trained, count=2)
-    workers.start()
-    started = processes(workers)
-    assert [worker.poll() for worker in started] == [None, None]
+def test_they_end_with_who_asked(trained: Tokenizer, started: Start):
+    workers = started(trained, count=2)
+    both = processes(workers)
+    assert [worker.poll() for worker in both] == [None, None]
     del workers
     gc.collect()
-    assert None not in [worker.poll() for worker in started]
-
-
-def test_after_closing_texts_are_read_here(workers: TokenWorkers, trained: Tokenizer):
-    workers.close()
-    assert not workers.ready
-    assert None not in [worker.poll() for worker in processes(workers)]
-    assert same(workers.text_inputs(TEXTS, None, 64), text_inputs(trained, TEXTS, None, 64))
+    assert None not in [worker.poll() for worker in both]
 
 
 @pytest.mark.parametrize("moment", ["before", "_send", "_receive"])
-def test_closing_while_they_start_ends_them(trained: Tokenizer, monkeypatch: pytest.MonkeyPatch, moment: str):
+def test_the_end_of_the_program_while_they_start_ends_them(
+    trained: Tokenizer, monkeypatch: pytest.MonkeyPatch, moment: str
+):
     workers = TokenWorkers(trained, count=2)
     if moment == "before":
-        workers.close()
+        workers._end()
     else:
         done = getattr(token_workers, moment)
 
-        def closing(*given: Any) -> Any:
-            workers.close()
+        def ending(*given: Any) -> Any:
+            workers._end()
             return done(*given)
 
-        monkeypatch.setattr(token_workers, moment, closing)
-    workers.start()
+        monkeypatch.setattr(token_workers, moment, ending)
+    workers._start()
     assert not workers.ready
     assert None not in [worker.poll() for worker in processes(workers)]
 
 
-FORKING = """
+BEGIN = """
+import threading
+def start(workers):
+    workers.expect(workers.many)
+    for thread in threading.enumerate():
+        if thread.name == "token workers":
+            thread.join()
+"""
+"""Starts workers, and waits for them."""
+
+FORKING = (
+    BEGIN
+    + """
 import os
 from heedful.data import tokenizer
 from heedful.data.token_workers import TokenWorkers
 made = tokenizer.train(lambda: ["the old mill", "the old bridge"] * 3, 40, exactly=False)
 workers = TokenWorkers(made, count=2, few=1)
-workers.start()
+start(workers)
 idle = TokenWorkers(made, count=2, many=0, few=1)
 workers._turn.acquire()  # as if a thread asked while the fork is made
 child = os.fork()
 if child:
     workers._turn.release()
 else:
-    idle.start()
+    start(idle)
 texts = ["the mill"] * (5 if child else 7)
 wrong = sum(len(workers.text_inputs(texts, None, 64).tokens) != len(texts) for _ in range(200))
 print(wrong, workers.ready, len(idle._workers), flush=True)
@@ -297,6 +296,7 @@ if child:
     os.waitpid(child, 0)
     print(workers.ready and len(workers.text_inputs(texts, None, 64).tokens), flush=True)
 """
+)
 
 
 def test_a_fork_reads_its_texts_itself():
@@ -305,12 +305,14 @@ def test_a_fork_reads_its_texts_itself():
     assert (run.returncode, run.stderr, sorted(both), last) == (0, "", ["0 False 0", "0 True 0"], "5")
 
 
-WAITING = """
-import contextlib, os, threading
+WAITING = (
+    BEGIN
+    + """
+import contextlib, os
 from heedful.data import token_workers, tokenizer
 made = tokenizer.train(lambda: ["the old mill", "the old bridge"] * 3, 40, exactly=False)
 workers = token_workers.TokenWorkers(made, count=2, few=1)
-workers.start()
+start(workers)
 reading = threading.Event()
 def told(stream, size, read=token_workers._read):
     reading.set()
@@ -325,6 +327,7 @@ child = os.fork()
 if child:
     print(os.waitpid(child, 0)[1])
 """
+)
 
 
 def test_a_fork_ends_although_a_thread_was_waiting_for_an_answer():
@@ -346,25 +349,28 @@ def test_a_fork_does_not_keep_them(workers: TokenWorkers):
     """It has the other ends of their pipes, so that their input does not end."""
     ends = [worker.stdin.fileno() for worker in processes(workers) if worker.stdin is not None]
     fork = subprocess.Popen(["sleep", "60"], pass_fds=ends)
-    workers.close()
+    workers._end()
     assert None not in [worker.poll() for worker in processes(workers)]
     fork.kill()
     fork.wait()
 
 
-SCRIPT = """
+SCRIPT = (
+    BEGIN
+    + """
 import os, signal, sys
 from heedful.data import tokenizer
 from heedful.data.token_workers import TokenWorkers
 made = tokenizer.train(lambda: ["the old mill", "the old bridge"] * 3, 40, exactly=False)
 workers = TokenWorkers(made, count=2, many=0, few=1)
 if sys.argv[1] != "early":
-    workers.start()
+    start(workers)
 assert len(workers.text_inputs(["the mill"] * 5, None, 64).tokens) == 5 and workers.ready == (sys.argv[1] != "early")
 print(*(worker.pid for worker in workers._workers), flush=True)
 if sys.argv[1] == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 """
+)
 
 
 @pytest.mark.parametrize(("end", "code"), [("kill", -signal.SIGKILL), ("exit", 0), ("early", 0)])

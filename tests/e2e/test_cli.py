@@ -75,7 +75,7 @@ def test_the_help_of_pretrain_has_every_flag_without_a_prefix(capsys: pytest.Cap
 )
 def test_the_help_names_every_recipe(capsys: pytest.CaptureFixture, command: str, kind: str):
     said = " ".join("\n".join(run(capsys, command, "--help")).replace("│", " ").split())
-    told = said.partition(" Start from a recipe (")[2].partition(" or a TOML file)")[0]
+    told = said.partition(" Start from a recipe (")[2].partition(" or a TOML file,")[0]
     recipes = Path(heedful.__file__).parent / "recipes" / kind
     assert {*re.findall(r"\w+", told)} > {file.stem for file in recipes.glob("*.toml")}
 

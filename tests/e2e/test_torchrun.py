@@ -74,10 +74,9 @@ for line in sys.stdin:
 SMALL = ("--size", "tiny", "--vocab-size", "300", "--length", "32", "--batch-tokens", "256", "--held-out", "0.2")
 SMALL += ("--max-length", "32", "--steps", "7", "--evaluations", "1", "--checkpoint-every", "2", "--device", "cpu")
 NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0")
-GONE = (
-    "another process of this run has ended, and said why unless it was killed; what was saved before is intact, "
-    "and --resume goes on from there\n"
-)
+ENDED = "another process of this run has ended, and said why unless it was killed"
+GONE = f"{ENDED}; what was saved before is intact, and --resume goes on from there\n"
+NOTHING = f"{ENDED}; nothing was saved yet; give the command again, with --resume if {{}} is still there\n"
 SECOND = f"process 1 of 2, on {platform.node()}"
 
 Words = list[Any]
@@ -424,6 +423,24 @@ def test_what_all_were_told_wrongly_is_said_once(home: Path, start: Started):
         assert all(line in end.err for end in start(command, command))  # who knows what the other was told?
 
 
+def test_what_is_wrong_with_a_model_or_a_checkpoint_is_said_once(home: Path, start: Started):
+    """Although every process reads them."""
+    start.well(pretrain(home, "one-segment", "--segments", "1", "--no-nsp", "--steps", "1"))
+    given = ["--from", home / "one-segment", "--nsp", "--length", "32", "--steps", "3", "--device", "cpu"]
+    command = ["pretrain", home / "text.txt", *given, "--out", home / "wrong", "--cache", home / "cache"]
+    ends = start(command, command)
+    said = f"heedful: {home / 'one-segment'} has one segment, so it can't tell two sentences apart; use --no-nsp\n"
+    # The other does not know why the first has gone; under torchrun it would say nothing.
+    assert [end.err for end in ends] == [said, f"heedful: {SECOND}: {NOTHING.format(home / 'wrong')}"]
+
+    start(*[pretrain(home, "damaged")] * 2, patch='at(pretrain, "pretraining_terms", rank=0, call=4)')
+    for file in (home / "damaged" / "checkpoints").glob("*/state.json"):
+        file.write_bytes(b"{}")
+    ends = start(*[resume(home, "damaged")] * 2)
+    assert ends[0].err.endswith(" is damaged; start the run again in another folder\n")
+    assert ends[1].err == f"heedful: {SECOND}: {NOTHING.format(home / 'damaged')}"
+
+
 OTHER_DATA = """
 from heedful.runs import material
 if os.environ["RANK"] == "1":
@@ -439,7 +456,7 @@ if os.environ["RANK"] == "1":
 def test_text_that_one_node_does_not_see_is_named(home: Path, start: Started):
     ends = start(*[pretrain(home, "unseen")] * 2, patch=ELSEWHERE)
     assert [end.code for end in ends] == [2, 2]
-    assert ends[0].err == f"heedful: {GONE}"
+    assert ends[0].err == f"heedful: {NOTHING.format(home / 'unseen')}"
     assert re.fullmatch(
         rf"heedful: {SECOND}: this fails where the first process did not \({home}/cache/shards/\w+/elsewhere holds "
         r"no shards: it has no meta.json\); every node must see the same files under the same names\n",

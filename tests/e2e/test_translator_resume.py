@@ -109,7 +109,7 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on_with_the_same_run_only(
 
     other = heedful("", [*again, "--lr", "0.5", "--seed", "3"])
     assert (other.code, other.out) == (2, "")
-    assert "was started with another --lr, --seed; leave it out to resume" in other.err
+    assert "was started with another --lr, --seed; leave them out to resume" in other.err
 
     train = Path(command[1])
     content = train.read_bytes()

@@ -292,6 +292,39 @@ def test_a_damaged_index(folder: Path, index: str):
     assert "model.safetensors.index.json is not an index of weights" in refusal(folder)
 
 
+@pytest.mark.parametrize("kind", ["whole", "in parts", "old"])
+@pytest.mark.parametrize("nsp", [True, False])
+def test_an_outline_has_the_parts_of_a_model_and_no_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nsp: bool, kind: str
+):
+    save_model(model(nsp=nsp), tmp_path)
+    whole = load_model(tmp_path)
+    if kind == "in parts":
+        shard(tmp_path, json.dumps({"weight_map": {EMBEDDING: "model-00001-of-00001.safetensors"}}))
+    elif kind == "old":
+        torch.save(weights_of(tmp_path), tmp_path / "pytorch_model.bin")
+        (tmp_path / "model.safetensors").unlink()
+    monkeypatch.setattr(safetensors.torch, "load_file", None)  # which nobody may call
+    found = load_model(tmp_path, outline=True)
+    assert isinstance(found, BertForPretraining)
+    assert (found.nsp is not None) is nsp
+    shapes = {name: tensor.shape for name, tensor in whole.state_dict().items()}
+    assert {name: tensor.shape for name, tensor in found.state_dict().items()} == shapes
+    assert {parameter.device.type for parameter in found.parameters()} == {"meta"}
+
+
+def test_an_outline_of_what_is_damaged_is_refused_too(folder: Path):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"model\.safetensors is truncated"):
+        load_model(folder, outline=True)
+    path.unlink()
+    shard_index = {"weight_map": {EMBEDDING: "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(shard_index), encoding="utf-8")
+    with pytest.raises(UserError, match="is missing, though the folder's index names it"):
+        load_model(folder, outline=True)
+
+
 def test_missing_weights(folder: Path):
     weights = weights_of(folder)
     gone = [name for name in weights if ".layer.3.attention.self." in name]

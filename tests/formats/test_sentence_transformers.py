@@ -45,11 +45,13 @@ def test_a_folder_of_another_kind_says_nothing(tmp_path: Path):
 
 
 def test_texts_as_the_encoder_reads_them():
-    texts = ["The Mill", "ΟΔΟΣ"]
-    assert Pooling().written(texts) is texts
-    assert Pooling(prompt="Ask: ").written(texts) == ["Ask: The Mill", "Ask: ΟΔΟΣ"]
-    assert Pooling(prompt="Ask: ").written(texts, prompted=False) == texts
-    assert Pooling(prompt="Ask: ", lower=True).written(texts) == ["ask: the mill", "ask: οδος"]  # a ς ends a word
+    texts, seconds = ["The Mill", "ΟΔΟΣ"], ["A Bridge", "Α"]
+    assert Pooling().written(texts) == (texts, None)
+    assert Pooling().written(texts, seconds)[0] is texts
+    assert Pooling(prompt="Ask: ").written(texts, seconds) == (["Ask: The Mill", "Ask: ΟΔΟΣ"], seconds)
+    small = ["ask: the mill", "ask: οδος"]  # a ς ends a word
+    assert Pooling(prompt="Ask: ", lower=True).written(texts) == (small, None)
+    assert Pooling(prompt="Ask: ", lower=True).written(texts, seconds) == (small, ["a bridge", "α"])
 
 
 def test_small_letters_and_prompts(tmp_path: Path):

@@ -262,13 +262,14 @@ def test_a_gpu_that_can_not_be_used_is_refused_or_done_without(folder: Path, mon
     monkeypatch.setattr(ctranslate2, "Translator", broken)
     with pytest.raises(UserError, match=r"^ctranslate2 can't use cuda here \(Library libcublas is not found\);"):
         heedful.load(folder, "cuda", engine="ctranslate2")
-    assert heedful.load(folder, "auto", engine="ctranslate2").translate("nine").text == "구"
+    for device in ("auto", torch.device("cpu")):
+        assert heedful.load(folder, device, engine="ctranslate2").translate("nine").text == "구"
     with pytest.raises(UserError, match=r"^ctranslate2 can't use cuda:1 here \(there are 1, from 0 on\)"):
         heedful.load(folder, "cuda:1", engine="ctranslate2")
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 2)
     with pytest.raises(UserError, match=r"^ctranslate2 can't use cuda:1 here \(Library"):
         heedful.load(folder, "cuda:1", engine="ctranslate2")
-    assert asked == [("cuda", 0), ("cuda", 0), ("cpu", None), ("cuda", 1)]
+    assert asked == [("cuda", 0), ("cuda", 0), ("cpu", None), ("cpu", None), ("cuda", 1)]
 
 
 def test_two_vocabularies_and_ids_without_a_piece_go_through(translator: Make, tmp_path: Path):

@@ -364,13 +364,14 @@ def test_a_gpu_goes_ahead(small_model: Callable[..., Model], small_predictor: Ca
 
 @needs_gpu
 def test_a_gpu_reads_what_workers_prepare(
-    small_model: Callable[..., Model], small_predictor: Callable[[str], Predictor]
+    small_model: Callable[..., Model],
+    small_predictor: Callable[[str], Predictor],
+    started: Callable[..., TokenWorkers],
 ):
     texts = [" ".join(["mill"] * (1 + number * 7 % 11)) for number in range(2 * GPU_CHUNK + 1)]
     slow = small_predictor("encoder")
     predictor = Predictor(TorchEngine(small_model("encoder").half().cuda()), slow.tokenizer)
-    predictor.workers = TokenWorkers(slow.tokenizer, count=2)
-    predictor.workers.start()
+    predictor.workers = started(slow.tokenizer, count=2)
     found = predictor.embed(texts)
     assert predictor.workers.ready
     np.testing.assert_allclose(found[::997], slow.embed(texts[::997]), atol=2e-2)

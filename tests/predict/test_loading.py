@@ -45,8 +45,8 @@ def test_what_was_exported_has_its_own_precision(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"device": "tpu"}, "device 'tpu' is unknown; there are auto, cpu, cuda"),
-        ({"device": "cuda:x"}, "device 'cuda:x' is unknown; there are auto, cpu, cuda"),
+        ({"device": "tpu"}, "device 'tpu' is unknown; there are auto, cpu, cuda, cuda:N"),
+        ({"device": "cuda:x"}, "device 'cuda:x' is unknown; there are auto, cpu, cuda, cuda:N"),
         ({"precision": "fp99"}, "precision 'fp99' is unknown; there are auto, fp32, fp16, bf16"),
         ({"engine": "jax"}, "engine 'jax' is unknown; there are torch, onnx, ctranslate2"),
     ],

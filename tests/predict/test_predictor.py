@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ import torch
 
 import heedful
 from heedful.data import tokenizer as wordpiece
+from heedful.data.inputs import Input, Inputs
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.formats.huggingface import Model, save_model
 from heedful.formats.sentence_transformers import Pooling
 from heedful.predict import Predictor
 from heedful.predict.answers import Answer
-from heedful.predict.engine import TorchEngine
+from heedful.predict.engine import Pool, TorchEngine
 from heedful.predict.tags import Tagged
 from heedful.predict.texts import Classified, Labelled
 
@@ -284,6 +285,23 @@ def test_choices_that_there_are_not(small_predictor: Kinds):
     for top in (1.5, "3", True):
         with pytest.raises(UserError, match=f"top {top!r} is not a whole number"):
             small_predictor("words").fill("the [MASK]", top)  # pyrefly: ignore
+
+
+@pytest.mark.parametrize("texts", [["the mill", "bread"], [("the mill", "a bridge"), ("bread", "")]])
+def test_texts_that_can_all_be_read_go_to_the_model_in_one_piece(
+    small_predictor: Kinds, monkeypatch: pytest.MonkeyPatch, texts: list[Any]
+):
+    predictor = small_predictor("encoder")
+    real, given = predictor.engine.vectors, []
+
+    def vectors(inputs: Sequence[Input], pool: Pool) -> np.ndarray:
+        given.append(inputs)
+        return real(inputs, pool)
+
+    monkeypatch.setattr(predictor.engine, "vectors", vectors)
+    predictor.embed(texts)
+    assert [len(one) for one in given] == [0, 2]  # the first to know how long a vector is
+    assert isinstance(given[1], Inputs)
 
 
 def test_vectors_one_or_many(small_predictor: Kinds):

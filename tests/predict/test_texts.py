@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heedful.data.flaws import Flaw
-from heedful.data.inputs import Input
+from heedful.data.inputs import Input, Inputs
 from heedful.data.labelled import TextExample
 from heedful.data.token_workers import TokenWorkers
 from heedful.data.tokenizer import Tokenizer
@@ -72,18 +72,39 @@ def test_texts_and_pairs_keep_their_places(reader: Callable[..., TextReader], sm
     assert other.ids.tolist() == sequence(small_tokenizer, "old stone")
 
 
-@pytest.mark.parametrize("options", [{}, {"truncate": True}, {"pairs": False}])
+MIXED = [example("the mill", "a bridge"), example("bread " * 30), example(" "), example("old stone")]
+SOUND = [example("the mill"), example("bread " * 12), example("old stone")]
+PAIRS = [example("the mill", "a bridge"), example("bread " * 30, "old stone"), example("river", "")]
+
+
+@pytest.mark.parametrize(
+    ("examples", "options", "whole"),
+    [
+        (MIXED, {}, False),
+        (MIXED, {"truncate": True}, False),
+        (MIXED, {"pairs": False}, False),
+        (SOUND, {}, True),
+        (SOUND, {"pairs": False}, True),
+        (SOUND, {"pairs": True}, False),
+        (PAIRS, {}, False),
+        (PAIRS, {"truncate": True}, True),
+    ],
+)
 def test_workers_prepare_the_same(
-    reader: Callable[..., TextReader], small_tokenizer: Tokenizer, options: dict[str, bool]
+    reader: Callable[..., TextReader],
+    small_tokenizer: Tokenizer,
+    started: Callable[..., TokenWorkers],
+    examples: list[TextExample],
+    options: dict[str, bool],
+    whole: bool,
 ):
-    examples = [example("the mill", "a bridge"), example("bread " * 30), example(" "), example("old stone")]
-    workers = TokenWorkers(small_tokenizer, count=2, few=1)
-    workers.start()
+    workers = started(small_tokenizer, count=2, few=1)
     here, there = reader(**options), reader(**options, workers=workers)
-    assert repr(list(there.prepare(examples))) == repr(list(here.prepare(examples)))
+    found, expected = there.prepare(examples), here.prepare(examples)
+    assert isinstance(found, Inputs) == isinstance(expected, Inputs) == whole
+    assert repr(list(found)) == repr(list(expected))
     assert cut_remark(there) == cut_remark(here)
     assert workers.ready
-    workers.close()
 
 
 @pytest.mark.parametrize("empty", [example(""), example(" \t\n"), example("", ""), example(" ", "\u3000")])

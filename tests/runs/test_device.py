@@ -70,3 +70,18 @@ def test_a_gpu_has_its_own_memory(monkeypatch: pytest.MonkeyPatch):
         torch.zeros(1 << 20)
     assert short_of_memory(torch.OutOfMemoryError("no room")) == "the GPU's memory"
     assert short_of_memory(RuntimeError("shapes do not fit")) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+def test_a_thread_that_can_not_be_started_is_a_matter_of_memory_only_where_that_is_limited():
+    """There are limits of threads too, and for them a smaller batch is no help."""
+    refused = RuntimeError("can't start new thread")
+    with pytest.raises(MemoryError) as caught, within_memory(CPU.device, 1):
+        raise refused
+    assert short_of_memory(caught.value) == "this machine's free memory"
+    for place, processes in ((torch.device("cuda"), 1), (CPU.device, None)):
+        with pytest.raises(RuntimeError) as other, within_memory(place, processes):
+            raise refused
+        assert short_of_memory(other.value) is None
+    with pytest.raises(RuntimeError, match="shapes"), within_memory(CPU.device, 1):
+        raise RuntimeError("shapes do not fit")

@@ -1,9 +1,11 @@
+import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heedful.cli import WITH_RECIPES
 from heedful.errors import UserError
 from heedful.runs.options import (
     CONTINUED_RATE,
@@ -114,13 +116,26 @@ def test_what_can_not_be_is_refused(part: type, values: dict[str, Any], message:
         part(**values)
 
 
-def test_a_folder_that_a_run_made_is_a_recipe(tmp_path: Path):
-    (tmp_path / "made").mkdir()
-    (tmp_path / "made/heedful.toml").write_text("[run]\nsteps = 7\n\n[made]\nheedful = '0'\n", encoding="utf-8")
-    assert load_recipe(str(tmp_path / "made")).run.steps == 7
+@pytest.mark.parametrize("command", WITH_RECIPES)
+def test_a_folder_that_a_run_made_is_a_recipe(command: str, tmp_path: Path, capsys: pytest.CaptureFixture):
+    def seed(recipe: Path) -> int:
+        return WITH_RECIPES[command](["--recipe", str(recipe), "--out", "x"]).settings.run.seed
+
+    made, other = tmp_path / "made", tmp_path / "other"
+    made.mkdir()
+    other.mkdir()
+    (made / "heedful.toml").write_text("[run]\nseed = 7\n\n[made]\nheedful = '0'\n", encoding="utf-8")
+    shutil.copy(made / "heedful.toml", tmp_path / "a name without an ending")
+    for recipe in (made, made / "heedful.toml", tmp_path / "a name without an ending"):
+        assert seed(recipe) == 7
+    with pytest.raises(UserError, match=r"there is no recipe '.*other'; .*name a \.toml file or the folder of a run"):
+        seed(other)
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(UserError, match=r"folder\.toml is a folder, not a TOML file"):
-        load_recipe(str(tmp_path / "folder.toml"))
+        seed(tmp_path / "folder.toml")
+    with pytest.raises(SystemExit):
+        WITH_RECIPES[command](["--help"])
+    assert "or the folder of a run" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 def test_the_ends_of_the_ranges_are_allowed():

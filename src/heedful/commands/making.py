@@ -199,7 +199,7 @@ def _tells_next_sentences(folder: str) -> bool:
     from heedful.formats.huggingface import load_model
     from heedful.models.bert import BertForPretraining
 
-    model = load_model(folder)  # which alone is sure: what config.json says of heads need not be so
+    model = load_model(folder, outline=True)  # what config.json says of heads need not be so
     if isinstance(model, BertForPretraining):
         return model.nsp is not None
     return model.config.published and model.config.segments > 1
@@ -209,11 +209,10 @@ def finetune_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.finetune_options import RIVALS, FinetuneOptions, FinetuneRecipe, read_recipe
+    from heedful.runs.finetune_options import RIVALS, FinetuneOptions, FinetuneRecipe, load_recipe, read_recipe
     from heedful.runs.options import without
 
-    base = _base(arguments, FinetuneRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
-    base = without(base, _put_aside(arguments, RIVALS))
+    base = without(_base(arguments, FinetuneRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
 
 
@@ -230,18 +229,17 @@ def translator_options(arguments: list[str]) -> Any:
 
 
 def vectors_options(arguments: list[str]) -> Any:
-    """The options of a run: those of the run to resume, under what the user types."""
+    """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
     from heedful.runs.options import without
-    from heedful.runs.word_options import RIVALS, WordOptions, WordRecipe, read_recipe
+    from heedful.runs.word_options import RIVALS, WordOptions, WordRecipe, load_recipe, read_recipe
 
     if any(argument.partition("=")[0] == "--steps" for argument in arguments):
         raise UserError(
             "train-vectors counts no --steps; say how often to read the text with --epochs, or how long with --budget"
         )
-    base = _base(arguments, WordRecipe(), lambda name: read_recipe(Path(name)), read_recipe)
-    base = without(base, _put_aside(arguments, RIVALS))
+    base = without(_base(arguments, WordRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     return parse(WordOptions, "train-vectors", arguments, default=WordOptions(settings=base, out=MISSING))
 
 

@@ -25,7 +25,7 @@ from heedful.data import tokenizer as wordpiece
 from heedful.data.heldout import held_out
 from heedful.data.tokenizer import Tokenizer
 from heedful.durable import file_digest, new_folder
-from heedful.errors import UserError
+from heedful.errors import OutOfReach, UserError
 
 FORMAT = 1
 """To be raised when the same text and tokenizer would give other shards: also by how sentences are split."""
@@ -35,10 +35,6 @@ CHUNK = 1 << 18
 PARTS, FILES = ("train", "heldout"), ("tokens", "sentences", "documents")
 
 Document = Sequence[str]
-
-
-class OutOfReach(UserError):  # noqa: N818 (named by what is wrong)
-    """A disk or a system that fails, maybe for a while: what it holds need not be damaged."""
 
 
 class Split(NamedTuple):

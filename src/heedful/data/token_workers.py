@@ -43,6 +43,8 @@ ALONE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_T
 """What keeps a worker from starting threads."""
 SIZE = 8
 """Bytes before an answer that say how long it is."""
+FAILS = (OSError, EOFError, ValueError, MemoryError, pickle.UnpicklingError)
+"""What may go wrong between two processes: pipes that break, end or are closed, answers that can't be taken."""
 
 Worker = subprocess.Popen[bytes]
 Arrays = tuple[np.ndarray, ...]
@@ -70,10 +72,6 @@ class TokenWorkers:
         """Whether many texts are tokenized elsewhere; not for a fork, which would take the answers to another."""
         return self._greeted and self._end.alive and os.getpid() == self._owner
 
-    def close(self) -> None:
-        """End the workers, as the end of this object does; from now on texts are tokenized here."""
-        self._end()
-
     def text_inputs(self, texts: Sequence[str], pairs: Sequence[str] | None, length: int) -> TextInputs:
         """As `inputs.text_inputs`."""
         parts = self._ask(texts, pairs, length) if texts and len(texts) >= self.few else []
@@ -88,11 +86,6 @@ class TokenWorkers:
             with suppress(RuntimeError):  # no more threads can be had: texts can be read here
                 Thread(target=self._start, name="token workers", daemon=True).start()
 
-    def start(self) -> None:
-        """Start the workers, unless that is done already; nobody asks them before all of them are ready."""
-        if self._claim():
-            self._start()
-
     def _claim(self) -> bool:
         """Whether it is for the caller to start them: for one alone, and never for a fork."""
         if not self.count or os.getpid() != self._owner or not self._end.alive:
@@ -102,6 +95,7 @@ class TokenWorkers:
         return first
 
     def _start(self) -> None:
+        """Start the workers; nobody asks them before all of them are ready."""
         try:
             path = os.pathsep.join(str(Path(folder).absolute()) for folder in sys.path)
             for _ in range(self.count):
@@ -145,7 +139,7 @@ class TokenWorkers:
                 answers = [_receive(worker) for worker, _ in parts]
                 # A text may have been refused: whoever reads it here will say why.
                 return [] if None in answers else answers
-            except Exception:  # one has died
+            except FAILS:  # one has died
                 self._end()
                 return []
             except BaseException:  # interrupted: what the workers still say answers no later request

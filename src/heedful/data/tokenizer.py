@@ -18,7 +18,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from heedful.durable import write_file
-from heedful.errors import UserError
+from heedful.errors import OutOfReach, UserError
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
@@ -193,11 +193,13 @@ def load(folder: str | Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     try:
         if path.is_file():
-            return Tokenizer(tokenizers.Tokenizer.from_file(str(path)), str(path))
+            return Tokenizer(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")), str(path))
         if (folder / "vocab.txt").is_file():
             return _from_old_folder(folder)
     except UserError:
         raise
+    except OSError as error:
+        raise OutOfReach(f"cannot read {error.filename} ({error.strerror}); mend that, and try again") from None
     except Exception as error:  # `tokenizers` raises nothing narrower
         raise UserError(f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again") from None
     raise UserError(f"{folder} has no tokenizer: neither tokenizer.json nor vocab.txt")

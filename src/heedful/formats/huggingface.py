@@ -101,12 +101,15 @@ CONFIG_KEYS = {
 }
 
 
-def load_model(folder: str | Path) -> Model:
-    """The model in a BERT folder, ours or anyone's, ready to use: with the heads that its weights have."""
+def load_model(folder: str | Path, *, outline: bool = False) -> Model:
+    """The model in a BERT folder, ours or anyone's, ready to use: with the heads that its weights have.
+
+    For an `outline` its numbers are not read: it has parts and shapes, and computes nothing.
+    """
     folder = Path(folder)
     document = read_document(folder)
     config = _config(folder, document)
-    theirs = read_weights(folder)
+    theirs = read_weights(folder, outline=outline)
     head = _head(folder, document, theirs)
     if head is None:
         for name in sorted({name.split(".")[0] for name in theirs if name.startswith(HEADS)}):

@@ -24,11 +24,16 @@ class Pooling:
     prompt: str = ""
     """What every text is read with before it."""
 
-    def written(self, texts: Sequence[str], *, prompted: bool = True) -> Sequence[str]:
-        """Texts as the encoder is to read them; only the first ones of pairs are `prompted`."""
-        if prompted and self.prompt:
+    def written(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None
+    ) -> tuple[Sequence[str], Sequence[str] | None]:
+        """Texts, or both texts of pairs, as the encoder is to read them; the prompt is before the first alone."""
+        if self.prompt:
             texts = [self.prompt + text for text in texts]
-        return [text.lower() for text in texts] if self.lower else texts
+        if self.lower:
+            texts = [text.lower() for text in texts]
+            pairs = None if pairs is None else [text.lower() for text in pairs]
+        return texts, pairs
 
 
 def read_pooling(folder: Path) -> tuple[Path, Pooling | None]:

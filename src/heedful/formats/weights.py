@@ -12,16 +12,16 @@ from torch import Tensor
 from heedful.errors import UserError
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Every tensor that a folder holds, by name."""
+def read_weights(folder: Path, *, outline: bool = False) -> dict[str, Tensor]:
+    """Every tensor that a folder holds, by name; for an `outline` their shapes, and no numbers."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         parts = _read_index(index)
-        return {name: tensor for part in parts for name, tensor in _read_safetensors(folder / part).items()}
+        return {name: tensor for part in parts for name, tensor in _read_safetensors(folder / part, outline).items()}
     if (folder / "model.safetensors").is_file():
-        return _read_safetensors(folder / "model.safetensors")
+        return _read_safetensors(folder / "model.safetensors", outline)
     if (folder / "pytorch_model.bin").is_file():
-        return _read_pickle(folder / "pytorch_model.bin")
+        return _read_pickle(folder / "pytorch_model.bin", outline)
     raise UserError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
 
 
@@ -34,9 +34,13 @@ def _read_index(path: Path) -> list[str]:
         raise UserError(f"{path} is not an index of weights; copy the folder again") from None
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def _read_safetensors(path: Path, outline: bool) -> dict[str, Tensor]:
     try:
-        return safetensors.torch.load_file(path)
+        if not outline:
+            return safetensors.torch.load_file(path)
+        with safetensors.safe_open(path, "pt") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     except FileNotFoundError:
         raise UserError(f"{path} is missing, though the folder's index names it; copy the folder again") from None
     except safetensors.SafetensorError as error:
@@ -45,9 +49,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         ) from None
 
 
-def _read_pickle(path: Path) -> dict[str, Tensor]:
+def _read_pickle(path: Path, outline: bool) -> dict[str, Tensor]:
     try:
-        weights = torch.load(path, map_location="cpu", weights_only=True)
+        weights = torch.load(path, map_location="meta" if outline else "cpu", weights_only=True)
     except Exception:  # a damaged file raises anything from IndexError to struct.error
         raise UserError(
             f"{path} is damaged or a pickle that holds more than tensors, and loading it could run code; "

@@ -31,7 +31,7 @@ from heedful.wording import counted
 EngineName = Literal["torch", "onnx", "ctranslate2"]
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
 Folder = str | Path
-
+Device = str | torch.device
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 FAST_HALF = (7, 0)
@@ -40,7 +40,7 @@ FAST_HALF = (7, 0)
 
 def load(
     folder: Folder | Sequence[Folder],
-    device: str = "auto",
+    device: Device = "auto",
     *,
     precision: Precision = "auto",
     engine: EngineName = "torch",
@@ -84,14 +84,14 @@ def require_texts(folder: Path) -> None:
 
 def load_predictor(
     folder: Folder,
-    device: str = "auto",
+    device: Device = "auto",
     *,
     precision: Precision = "auto",
     engine: EngineName = "torch",
     int8: bool = False,
 ) -> Predictor:
     """The predictor in the folder of an encoder."""
-    _check_known(device, precision, engine)
+    device = _known(device, precision, engine)
     folder = Path(folder)
     require_texts(folder)
     if engine == "ctranslate2":
@@ -113,14 +113,14 @@ def load_predictor(
 
 def load_translator(
     folder: Folder | Sequence[Folder],
-    device: str = "auto",
+    device: Device = "auto",
     *,
     precision: Precision = "auto",
     engine: EngineName = "torch",
     int8: bool = False,
 ) -> Translator:
     """The translator in a folder, or the one that several make together: they need one vocabulary."""
-    _check_known(device, precision, engine)
+    device = _known(device, precision, engine)
     folders = _folders(folder)
     for one in folders:
         if not translates(one):
@@ -153,14 +153,14 @@ def load_translator(
 
 def load_images(
     folder: Folder,
-    device: str = "auto",
+    device: Device = "auto",
     *,
     precision: Precision = "auto",
     engine: EngineName = "torch",
     int8: bool = False,
 ) -> ImagePredictor:
     """The classifier of images in a folder."""
-    _check_known(device, precision, engine)
+    device = _known(device, precision, engine)
     folder = Path(folder)
     if not sees(folder):
         kind = read_document(folder).get("model_type")
@@ -227,23 +227,28 @@ def _shared_vocabularies(folders: Sequence[Path]) -> tuple[Vocabulary, Vocabular
     return found[0]
 
 
-def _check_known(device: str, precision: str, engine: str) -> None:
-    """Refuse what is none of the choices: who types them is told by the command line, who writes Python here."""
+def _known(device: Device, precision: str, engine: str) -> str:
+    """The device by its name; what is none of the choices is refused.
+
+    Who types them is told by the command line, who writes Python here.
+    """
     for name, given, known in (("precision", precision, Precision), ("engine", engine, EngineName)):
         if given not in get_args(known):
             raise UserError(f"{name} {given!r} is unknown; there are {', '.join(get_args(known))}")
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(device)):
-        raise UserError(f"device {str(device)!r} is unknown; there are auto, cpu, cuda")
+    name = str(device)
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+        raise UserError(f"device {name!r} is unknown; there are auto, cpu, cuda, cuda:N")
+    return name
 
 
 def _folders(folder: Folder | Sequence[Folder]) -> list[Path]:
-    for one in [folder] if isinstance(folder, str | Path) or not isinstance(folder, Sequence) else folder:
+    given = folder if isinstance(folder, Sequence) and not isinstance(folder, str) else [folder]
+    if not given:
+        raise UserError("there is no folder to load; name at least one")
+    for one in given:
         if not isinstance(one, str | Path):
             raise UserError(f"{one!r:.60} is not a folder; give its path")
-    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
-    if not folders:
-        raise UserError("there is no folder to load; name at least one")
-    return folders
+    return [Path(one) for one in given]
 
 
 def _int8_of_onnx(engine: EngineName, int8: bool) -> None:
@@ -254,13 +259,12 @@ def _int8_of_onnx(engine: EngineName, int8: bool) -> None:
 def _only_torch(engine: EngineName, precision: Precision, device: str) -> None:
     if engine != "torch" and precision != "auto":
         raise UserError(f"the engine {engine} computes as it was exported; leave precision out")
-    if engine == "onnx" and str(device).startswith("cuda"):
+    if engine == "onnx" and device.startswith("cuda"):
         raise UserError(f"the engine onnx computes on the CPU, not on {device}; leave the device out")
 
 
 def _place(device: str, precision: Precision) -> tuple[str, torch.dtype]:
     """Where to compute and in what type: fp16 on a GPU, where it is as good as fp32 to three digits, else fp32."""
-    device = str(device)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, the device cpu does without")
     if device == "cpu" or not torch.cuda.is_available():

@@ -20,7 +20,7 @@ from heedful.predict.answers import Answer, Answers
 from heedful.predict.blanks import Blanks, Filler
 from heedful.predict.engine import Engine, Pool, TorchEngine
 from heedful.predict.generation import Generated, generate
-from heedful.predict.reading import CHUNK, GPU_CHUNK, Pace, Reader, answered, short
+from heedful.predict.reading import CHUNK, GPU_CHUNK, Pace, Reader, answered, readable, short
 from heedful.predict.tags import Sentence, Tagged, Tags, sentence
 from heedful.predict.texts import Classes, Classified, Labelled, Labels, Numbers, Regressor, TextReader, Vectors
 
@@ -270,7 +270,7 @@ class Predictor:
         """The same, some at once."""
         pace = self.pace(reader)
         if not pace.ahead or count <= pace.chunk:
-            yield reader.answer(list(sound(reader.prepare(list(examples)))))
+            yield reader.answer(readable(reader.prepare(list(examples))))
             return
         if self.workers is not None and isinstance(reader, TextReader):
             self.workers.expect(count)

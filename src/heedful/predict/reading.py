@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from heedful.data.flaws import Flaw
+from heedful.data.flaws import Flaw, sound
 from heedful.data.inputs import Inputs
 from heedful.wording import shortened
 
@@ -99,16 +99,21 @@ def answered(
 
 
 def _answered(reader: Reader[Example, Prepared, Answer], taken: list[Example | Flaw]) -> Answered[Example, Answer]:
-    prepared: Any = reader.prepare([item for item in taken if not isinstance(item, Flaw)])
-    sound = prepared
-    if not isinstance(prepared, Inputs):  # there are no flaws among those, and an object for each would take long
-        sound = [one for one in prepared if not isinstance(one, Flaw)]
-    found = reader.answer(sound)
-    if len(sound) == len(taken):
+    prepared = reader.prepare([item for item in taken if not isinstance(item, Flaw)])
+    asked = readable(prepared, skip=True)
+    found = reader.answer(asked)
+    if len(asked) == len(taken):
         return Answered(taken, found)
     read, known = iter(prepared), iter(found)
     each = (item if isinstance(item, Flaw) else next(read) for item in taken)
     return Answered(taken, [one if isinstance(one, Flaw) else next(known) for one in each])
+
+
+def readable(prepared: Sequence[Prepared | Flaw], *, skip: bool = False) -> Sequence[Prepared]:
+    """What was prepared for a model to read; the first flaw is raised, or, to `skip` them, all are left out."""
+    whole: Any = prepared
+    # There are no flaws among `Inputs`, and an object for each would take long.
+    return whole if isinstance(prepared, Inputs) else list(sound(prepared, skip))
 
 
 def _ahead(

@@ -90,8 +90,7 @@ class TextReader:
         return prepared
 
     def _inputs(self, texts: Sequence[str], pairs: Sequence[str] | None) -> TextInputs:
-        texts = self.pooling.written(texts)
-        pairs = None if pairs is None else self.pooling.written(pairs, prompted=False)
+        texts, pairs = self.pooling.written(texts, pairs)
         if self.workers is not None:
             return self.workers.text_inputs(texts, pairs, self.length)
         return text_inputs(self.tokenizer, texts, pairs, self.length)

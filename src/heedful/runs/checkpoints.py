@@ -1,6 +1,7 @@
 """The checkpoints of a pretraining run: whole ones that the leading rank writes, or in parts, one from every rank."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -48,7 +49,7 @@ class Checkpoints:
             state = sharding.load_last(self.folder, model=model, optimizer=optimizer, ranks=self.ranks, warn=log.warn)
             progress = Progress() if state is None else progress_of(state["step"], state)
         else:
-            found = checkpoint.load_last(self.folder, log.warn)
+            found = self.ranks.in_turn(partial(checkpoint.load_last, self.folder, log.warn))
             state = None if found is None else found.state
             progress = Progress() if found is None else restore(found, model, optimizer)
         if state is None:

@@ -31,8 +31,10 @@ _LIMIT_FILES = (
 _FILES = ("inactive_file ", "active_file ")
 SPARED = 0.05
 """Share of the free memory that training leaves alone: the system kills somebody before the last of it is taken."""
-REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "can't start new thread", "std::bad_alloc")
+REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 """What is said where memory is refused."""
+NO_THREAD = "can't start new thread"
+"""What is said where none is left for a thread's stack; but also where there may be no more threads."""
 
 
 class Compute(NamedTuple):
@@ -110,11 +112,17 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
     before, most = resource.getrlimit(resource.RLIMIT_DATA)
     room = (1 - SPARED) * (free_memory(device) + psutil.swap_memory().free) / processes
     bounds = [psutil.Process().memory_info().data + int(room), before, most]
+    limited = False
     with suppress(OSError, ValueError):  # not every system lets it be set
         least = min(bound for bound in bounds if bound != resource.RLIM_INFINITY)
         resource.setrlimit(resource.RLIMIT_DATA, (least, most))
+        limited = True
     try:
         yield
+    except RuntimeError as error:
+        if limited and NO_THREAD in str(error):
+            raise MemoryError(NO_THREAD) from error
+        raise
     finally:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, (before, most))

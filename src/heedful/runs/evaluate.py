@@ -25,12 +25,10 @@ from heedful.runs import dataset
 from heedful.runs.evaluation import measure
 from heedful.runs.finetune_options import DataPart
 from heedful.runs.prediction import as_table
-from heedful.wording import shortened
+from heedful.wording import SHOWN, shortened
 
 MOST_COLUMNS = 12
 """Labels beyond which a confusion matrix is drawn but not printed."""
-SHOWN = 150
-"""Characters of a text that was misread."""
 
 
 class Mistake(NamedTuple):

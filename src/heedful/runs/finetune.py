@@ -62,7 +62,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read
-    with computing(recipe.run) as (ranks, compute):
+    with computing(recipe.run, out) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

@@ -13,7 +13,7 @@ from heedful.arguments import optional
 from heedful.config import from_tables, read_toml
 from heedful.data.columns import Columns, refuse_named
 from heedful.errors import UserError
-from heedful.runs.options import RUN_FILE, MachinePart
+from heedful.runs.options import RUN_FILE, MachinePart, recipe_path
 
 Task = Literal["classify", "regress", "tag", "answer"]
 Pool = Literal["cls", "mean"]
@@ -176,8 +176,8 @@ class FinetuneOptions:
     settings: Annotated[FinetuneRecipe, arg(name="")] = field(default_factory=FinetuneRecipe)
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
-    recipe: Annotated[Path | None, optional(metavar="FILE")] = None
-    """Start from a recipe, a TOML file (a folder's heedful.toml is one); other options override it."""
+    recipe: Annotated[str | None, optional(metavar="FILE|FOLDER")] = None
+    """Start from a recipe, which is a TOML file or the folder of a run; other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
 
@@ -253,6 +253,11 @@ def trained_with(folder: Path) -> DataPart:
         return DataPart()
     kept = {name: said[name] for name in ("text", "pair", "label", "separator") if name in said}
     return from_tables(DataPart, kept, f"{path} [data]")
+
+
+def load_recipe(name: str) -> FinetuneRecipe:
+    """A recipe from a TOML file or from the folder of a run."""
+    return read_recipe(recipe_path(name, "finetune"))
 
 
 def read_recipe(path: Path) -> FinetuneRecipe:

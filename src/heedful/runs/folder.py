@@ -123,7 +123,9 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
         )
     changed = [name for name in differences(read(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
     if changed:
-        way_out = "leave it out to resume" if len(changed) <= MOST else "give --resume and --out alone"
+        way_out = f"leave {'it' if len(changed) == 1 else 'them'} out to resume"
+        if len(changed) > MOST:
+            way_out = "give --resume and --out alone"
         raise UserError(
             f"the run in {out} was started with another {typed(changed)}; {way_out}, "
             "or start a new run in another --out"

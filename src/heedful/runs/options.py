@@ -298,9 +298,10 @@ class PretrainOptions:
     settings: Annotated[Recipe, arg(name="")] = field(default_factory=Recipe)
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
-    recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
+    recipe: Annotated[str | None, optional(metavar="NAME|FILE|FOLDER")] = None
     """Start from a recipe (modern: most for a few minutes, sized for --budget and machine; classic: BERT as
-    published; demo: what `heedful demo` trains; or a TOML file); other options override it."""
+    published; demo: what `heedful demo` trains; or a TOML file, or the folder of a run); other options override
+    it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
@@ -359,26 +360,27 @@ def without(recipe: R, fields: Iterable[str]) -> R:
 
 
 def load_recipe(name: str) -> Recipe:
-    """A recipe by its name, or from a TOML file."""
+    """A recipe by its name, from a TOML file or from the folder of a run."""
     return read_recipe(recipe_path(name))
 
 
 def recipe_path(name: str, kind: str = "") -> Path:
-    """The file of a recipe: one that comes along, by its name, any TOML file, or the one of a run's folder.
+    """The file of a recipe: one that comes along, by its name, the one of a run's folder, or any other.
 
-    A `kind` has a folder of its own.
+    A `kind` has a folder of its own, or no recipes that come along.
     """
-    if Path(name).suffix == ".toml":
-        return Path(name)
     folder = Path(str(files("heedful"))) / RECIPES / kind
     known = sorted(file.stem for file in folder.glob("*.toml"))
-    if name not in known and (noted := Path(name) / RUN_FILE).is_file():
+    if name in known:
+        return folder / f"{name}.toml"
+    if (noted := Path(name) / RUN_FILE).is_file():
         return noted
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}, or name a .toml file"
-        raise UserError(f"there is no recipe {name!r}; {hint}")
-    return folder / f"{name}.toml"
+    if Path(name).suffix == ".toml" or Path(name).is_file():
+        return Path(name)
+    near = difflib.get_close_matches(name, known, n=1)
+    others = f"choose from {', '.join(known)}, or name" if known else "name"
+    hint = f"did you mean {near[0]}?" if near else f"{others} a .toml file or the folder of a run"
+    raise UserError(f"there is no recipe {name!r}; {hint}")
 
 
 def read_recipe(path: Path) -> Recipe:

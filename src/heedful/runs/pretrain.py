@@ -66,7 +66,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
     check_length(recipe)
     if recipe.run.tensorboard:
         summary_writer()  # likewise
-    with computing(recipe.run) as (ranks, compute):
+    with computing(recipe.run, out) as (ranks, compute):
         if recipe.run.fp8:
             compute.require_fp8()
         require_alike(options, ranks)
@@ -80,7 +80,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
             shards = _shards(options, ranks)
             recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             say = Log(out, leads=ranks.leads and not options.resume).note
-            model = compute.holding(build(recipe, shards.tokenizer, say))
+            model = compute.holding(ranks.in_turn(partial(build, recipe, shards.tokenizer, say)))
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)

@@ -1,12 +1,12 @@
 """The same fine-tuning with several seeds: chance is part of a result, so mean and deviation are told with it."""
 
 import json
-import os
 import shutil
 import statistics
 from dataclasses import replace
 from pathlib import Path
 
+from heedful import launch
 from heedful.durable import sweep, write_file
 from heedful.errors import UserError
 from heedful.runs.finetune import finetune
@@ -22,7 +22,7 @@ SEEDS_FILE = "seeds.json"
 def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
     """Train once a seed, each in a folder of its own, and keep the best; mean and deviation of each score."""
     recipe, out = options.settings, options.out
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if not launch.alone():
         raise UserError("--seeds trains one model after the other in one process; start it without torchrun")
     new = False
     if options.resume:

@@ -4,6 +4,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from torch import nn
 from heedful.config import differences
 from heedful.data.sampler import Position
 from heedful.durable import sweep
-from heedful.errors import Interrupted, UserError
+from heedful.errors import Interrupted, OfOneProcess, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute, choose, short_of_memory, within_memory
 from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, typed
 from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
-from heedful.train.distributed import World, may_restart, world
+from heedful.train.distributed import PeerLost, World, may_restart, world
 from heedful.train.log import Log
 from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
@@ -42,12 +43,24 @@ def interval(every: str) -> tuple[int | None, float | None]:
 
 
 @contextmanager
-def computing(part: MachinePart) -> Iterator[tuple[World, Compute]]:
-    """The processes of a run, and where this one computes: the same every time."""
-    with world(choose(part.device, part.precision).device.type) as ranks:
-        compute = choose(part.device, part.precision, ranks.local_rank)
-        compute.repeatable()
-        yield ranks, compute
+def computing(part: MachinePart, out: Path) -> Iterator[tuple[World, Compute]]:
+    """The processes of a run in a folder, and where this one computes: the same every time."""
+    try:
+        with world(choose(part.device, part.precision).device.type) as ranks:
+            compute = choose(part.device, part.precision, ranks.local_rank)
+            compute.repeatable()
+            yield ranks, compute
+    except PeerLost as error:
+        raise OfOneProcess(f"{error}; {_left(out)}") from None
+
+
+def _left(out: Path) -> str:
+    """What a run that breaks off leaves behind, and how to go on with it."""
+    if (out / "model.safetensors").is_file():
+        return f"the model in {out} is complete"
+    if checkpoint.steps(out / "checkpoints"):
+        return "what was saved before is intact, and --resume goes on from there"
+    return f"nothing was saved yet; give the command again, with --resume if {out} is still there"
 
 
 def refuse_sharding(part: MachinePart) -> None:
@@ -113,9 +126,9 @@ def taken(
         yield
     elif resume:
         reclaim(out, recipe, read)
-        if cache is not None:  # it may be another one from now on
-            amend(out, read(out / RUN_FILE), cache)
         yield
+        if cache is not None:  # another one from now on, since it has served
+            amend(out, read(out / RUN_FILE), cache)
     else:
         new = claim(out, recipe, cache)
         try:
@@ -247,7 +260,7 @@ def progress_of(step: int, state: dict[str, Any]) -> Progress:
 
 def last_checkpoint(folder: Path, digest: str, log: Log, ranks: World) -> Checkpoint | None:
     """The newest checkpoint, which must be of the same data; None if there was never one."""
-    found = checkpoint.load_last(folder, log.warn)
+    found = ranks.in_turn(partial(checkpoint.load_last, folder, log.warn))
     if found is None:
         log.note(NO_CHECKPOINT)
     elif found.state["data"] != digest:

@@ -77,7 +77,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
     recipe = resolved(recipe, dim=_dim(recipe))
     make_plan(recipe)  # said now, if it can't be made
     options = replace(options, settings=recipe)
-    with computing(recipe.run) as (ranks, compute):
+    with computing(recipe.run, out) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

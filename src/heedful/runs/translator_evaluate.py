@@ -17,10 +17,8 @@ from heedful.predict.reading import answers
 from heedful.predict.translator import Translation, Translator, remarks
 from heedful.runs.translator_material import read_pairs
 from heedful.runs.translator_options import PairsPart
-from heedful.wording import shortened
+from heedful.wording import SHOWN, shortened
 
-SHOWN = 150
-"""Characters of a text among the worst."""
 KEYS = ("bleu", "chrf", "tokenised_bleu")
 """What programs call the figures, in the order in which they are counted."""
 

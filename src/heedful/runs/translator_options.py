@@ -191,9 +191,9 @@ class TranslatorOptions:
     settings: Annotated[TranslatorRecipe, arg(name="")] = field(default_factory=TranslatorRecipe)
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
-    recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
+    recipe: Annotated[str | None, optional(metavar="NAME|FILE|FOLDER")] = None
     """Start from a recipe (paper: the Transformer as published; multi30k: for some 30,000 pairs; numbers: the
-    demo's; or a TOML file); other options override it."""
+    demo's; or a TOML file, or the folder of a run); other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
 
@@ -269,7 +269,7 @@ RIVALS = {
 
 
 def load_recipe(name: str) -> TranslatorRecipe:
-    """A recipe by its name, or from a TOML file."""
+    """A recipe by its name, from a TOML file or from the folder of a run."""
     return read_recipe(recipe_path(name, "translator"))
 
 

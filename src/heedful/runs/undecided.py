@@ -54,7 +54,7 @@ def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, r
     if given != "auto" and not open_batch:
         return recipe
     if recipe.start_from is not None:
-        batch, why = ranks.share(_earlier_batch(Path(recipe.start_from)))
+        batch, why = ranks.share(_earlier_batch(Path(recipe.start_from)) if ranks.leads else (0, ""))
         if batch < recipe.objective.length:
             batch, why = recipe.objective.length, "the least that its sequences fit into"
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))

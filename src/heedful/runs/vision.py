@@ -63,7 +63,7 @@ def train_vision(options: VisionOptions) -> Metrics:
     refuse_sharding(recipe.run)
     if recipe.run.tensorboard:
         summary_writer()
-    with computing(recipe.run) as (ranks, compute):
+    with computing(recipe.run, out) as (ranks, compute):
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

@@ -199,9 +199,9 @@ class VisionOptions:
     settings: Annotated[VisionRecipe, arg(name="")] = field(default_factory=VisionRecipe)
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the model goes."""
-    recipe: Annotated[str | None, optional(metavar="NAME|FILE")] = None
+    recipe: Annotated[str | None, optional(metavar="NAME|FILE|FOLDER")] = None
     """Start from a recipe (plain: ViT without what helps where images are few; digits, fashion_mnist, cifar_small:
-    for such data; or a TOML file); other options override it."""
+    for such data; or a TOML file, or the folder of a run); other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
@@ -265,7 +265,7 @@ RIVALS = {
 
 
 def load_recipe(name: str) -> VisionRecipe:
-    """A recipe by its name, or from a TOML file."""
+    """A recipe by its name, from a TOML file or from the folder of a run."""
     return read_recipe(recipe_path(name, "vision"))
 
 

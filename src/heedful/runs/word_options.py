@@ -12,6 +12,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 from heedful.arguments import flag, optional
 from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
+from heedful.runs.options import recipe_path
 
 EPOCHS = 5
 
@@ -88,7 +89,7 @@ class WordRunPart:
 
 @dataclass(frozen=True, kw_only=True)
 class WordRecipe:
-    """All that decides what a run makes: the content of a folder's heedful.toml."""
+    """All that decides what a run makes: the content of a recipe file and of a folder's heedful.toml."""
 
     corpus: Annotated[Positional[tuple[str, ...]], optional(metavar="CORPUS…")] = ()
     """Text: files (txt, jsonl, csv, tsv, parquet; plain or gz, xz, zst), folders, globs, - for standard input;
@@ -105,6 +106,8 @@ class WordOptions:
     settings: Annotated[WordRecipe, arg(name="")] = field(default_factory=WordRecipe)
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Where the vectors go."""
+    recipe: Annotated[str | None, optional(metavar="FILE|FOLDER")] = None
+    """Start from a recipe, which is a TOML file or the folder of a run; other options override it."""
     resume: Annotated[bool, FlagCreatePairsOff] = False
     """Go on with the interrupted run in --out."""
     cache: Annotated[Path | None, optional(metavar="FOLDER")] = None
@@ -112,7 +115,7 @@ class WordOptions:
 
 
 RIVALS = {"budget": ("run.epochs",), "epochs": ("run.budget",)}
-"""What a flag puts aside of the run that it resumes."""
+"""What a flag puts aside of the recipe that it overrides."""
 
 
 def resolved(recipe: WordRecipe) -> WordRecipe:
@@ -121,6 +124,11 @@ def resolved(recipe: WordRecipe) -> WordRecipe:
     if run.epochs is None and run.budget is None:
         return replace(recipe, run=replace(run, epochs=EPOCHS))
     return recipe
+
+
+def load_recipe(name: str) -> WordRecipe:
+    """A recipe from a TOML file or from the folder of a run."""
+    return read_recipe(recipe_path(name, "vectors"))
 
 
 def read_recipe(path: Path) -> WordRecipe:

@@ -7,7 +7,6 @@ Shapes: as in models/word2vec.py; N words.
 """
 
 import math
-import os
 import shlex
 import shutil
 import time
@@ -21,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heedful import launch
 from heedful.data import shards, sources, words
 from heedful.data.sampler import Position
 from heedful.data.shards import Shards
@@ -61,7 +61,7 @@ MARGIN = 0.1
 def train_vectors(options: WordOptions) -> None:
     """Make the folder: vectors.txt, heedful.toml, metrics.jsonl."""
     out, recipe = options.out, resolved(options.settings)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if not launch.alone():
         raise UserError("word vectors are trained by one process; start it without torchrun")
     if (out / word2vec.FILE).is_file():
         again = "choose another --out" if not options.resume else "to train for longer, start a new one"

@@ -56,11 +56,11 @@ class TextWork:
         found: list[Input | Refusal | None] = [None] * len(examples)
         for paired in (False, True):
             chosen = [number for number, one in enumerate(examples) if (one.pair is not None) is paired]
-            texts = self.pooling.written([examples[number].text for number in chosen])
-            pairs = None
-            if paired:
-                pairs = self.pooling.written([examples[number].pair or "" for number in chosen], prompted=False)
-            inputs, tokens = text_inputs(self.predictor.tokenizer, texts, pairs, self.length)
+            texts, seconds = self.pooling.written(
+                [examples[number].text for number in chosen],
+                [examples[number].pair or "" for number in chosen] if paired else None,
+            )
+            inputs, tokens = text_inputs(self.predictor.tokenizer, texts, seconds, self.length)
             for number, one, count in zip(chosen, inputs, tokens.tolist(), strict=True):
                 found[number] = self._checked(examples[number], one, count)
         return [one for one in found if one is not None]

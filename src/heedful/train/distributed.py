@@ -32,6 +32,10 @@ TOLD = "told"
 """The note of who ends by a mistake that it tells."""
 
 
+class PeerLost(OfOneProcess):
+    """A process of the run has ended without which this one can't go on."""
+
+
 class World(NamedTuple):
     """The processes of a run, and this one among them."""
 
@@ -154,10 +158,7 @@ def world(device: str) -> Iterator[World]:
         if _outlives(rank) and _told(meeting):
             raise SystemExit(2) from None
         why = "" if PEER.search(str(error)) else f" ({str(error).partition(chr(10))[0]})"
-        raise OfOneProcess(
-            f"another process of this run has ended{why}, and said why unless it was killed; what was saved before "
-            "is intact, and --resume goes on from there"
-        ) from None
+        raise PeerLost(f"another process of this run has ended{why}, and said why unless it was killed") from None
     finally:
         dist.destroy_process_group()
 

@@ -1,0 +1,25 @@
+"""How this process was started: alone, or by torchrun as one of several, which tells each of them in its environment.
+
+For those who speak before torch is there, or without it; who works together asks train/distributed.py.
+"""
+
+import os
+import platform
+
+
+def alone() -> bool:
+    """Whether there are no others."""
+    return os.environ.get("WORLD_SIZE", "1") == "1"
+
+
+def speaks_for_all() -> bool:
+    """Whether it is for this process to say what all were told wrongly: of torchrun's the first on each machine."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def signed(line: str) -> str:
+    """A line with the process that it is from, unless that is the first."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
+        return line
+    return f"process {rank} of {os.environ.get('WORLD_SIZE', '1')}, on {platform.node()}: {line}"

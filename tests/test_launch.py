@@ -1,0 +1,32 @@
+import platform
+
+import pytest
+
+from heedful.launch import alone, signed, speaks_for_all
+
+FIRST = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3"}
+FIRST_OF_ANOTHER_MACHINE = {"RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "3"}
+SECOND = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "3"}
+
+
+@pytest.mark.parametrize(
+    ("told", "is_alone", "speaks", "before"),
+    [
+        ({}, True, True, ""),
+        (FIRST, False, True, ""),
+        (FIRST_OF_ANOTHER_MACHINE, False, True, "process 2 of 3, on {}: "),
+        (SECOND, False, False, "process 1 of 3, on {}: "),
+    ],
+)
+def test_who_it_is_is_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], is_alone: bool, speaks: bool, before: str
+):
+    for name in SECOND:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    assert (alone(), speaks_for_all()) == (is_alone, speaks)
+    assert signed("wrong") == f"{before.format(platform.node())}wrong"
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    assert speaks_for_all()  # who knows what the others were told?

@@ -7,6 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from heedful.cli import main
 from heedful.config import read_toml
@@ -20,6 +22,7 @@ MIXES = {
     "with pairs": MODERN,
     "mixed": ("--pre-norm", "--gated"),
 }
+RECIPE = ("--recipe", "modern", "--size", "tiny", "--steps", "20")
 TYPES = {"modern": "modernbert", "with pairs": "heedful_mixed_bert", "mixed": "heedful_mixed_bert"}
 WORDS = ["the", "river", "mill", "baker", "bridge", "ferry", "is", "of", "and", "in", "fine", "dull", "warm", "cold"]
 Files = Callable[..., Path]
@@ -73,11 +76,24 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Callab
             )
             where = ("--vocab-size", "70", "--device", "cpu", "--cache", str(cache), "--out", str(made[name]))
             with pytest.raises(SystemExit) as stop:
-                main(["pretrain", str(corpus), *small, *where, *MIXES[name]])
+                main(["pretrain", str(corpus), *small, *where, *(RECIPE if name == "recipe" else MIXES[name])])
             assert not stop.value.code
         return made[name]
 
     return make
+
+
+def test_the_recipe_makes_a_modernbert_that_transformers_opens(pretrained: Callable[[str], Path]):
+    folder = pretrained("recipe")
+    part = read_toml(folder / "heedful.toml")["model"]
+    assert (part["segments"], part["bias"]) == (1, True)
+    config = read_config(folder)
+    assert (config.segments, config.bias, config.modern) == (0, True, True)  # what all tokens share is in each
+    ids = torch.tensor([[2, 17, 4, 31, 3]])
+    with torch.no_grad():
+        theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()(ids).logits
+        ours = load_model(folder).eval()(ids).mlm_logits
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MIXES)
@@ -227,3 +243,9 @@ def test_segments_that_can_not_be(tmp_path: Path, capsys: pytest.CaptureFixture)
     assert "segments 3 must be 2, 1, or 0 for none" in said
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "1")
     assert "--segments 1 can't tell two sentences apart; use 2, or 0, or --no-nsp" in said
+
+
+def test_a_cpu_does_not_multiply_in_8_bits(tmp_path: Path, capsys: pytest.CaptureFixture):
+    said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--device", "cpu", "--fp8")
+    assert said == "heedful: --fp8 is for GPUs; leave it out\n"
+    assert not (tmp_path / "out").exists()

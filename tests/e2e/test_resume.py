@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 
 from heedful.cli import main
-from heedful.runs import pretrain
+from heedful.runs import objective, pretrain
 from heedful.runs.info import describe
 from heedful.runs.options import read_recipe
 
@@ -25,7 +25,7 @@ import os, pathlib, shutil, signal, sys
 from heedful.cli import main
 from heedful.data import tokenizer
 from heedful.formats import documents
-from heedful.runs import pretrain
+from heedful.runs import objective, pretrain
 from heedful.train import checkpoint
 
 def die():
@@ -141,7 +141,7 @@ def reference(home: Path) -> str:
 
 KILLS = {
     "while the text is prepared": ('at(tokenizer, "save")', 0),
-    "in the third step": ('at(pretrain, "pretraining_terms", call=3)', 0),
+    "in the third step": ('at(objective, "pretraining_terms", call=3)', 0),
     "with one file of the checkpoint written": ('at(checkpoint, "write_file", match="00000004", after=True)', 2),
     "in the middle of a file": ('at(pathlib.Path, "replace", match=".step-00000004", call=2)', 2),
     "before the checkpoint takes its name": ('at(pathlib.Path, "rename", match=".step-00000004")', 2),
@@ -176,7 +176,7 @@ def test_killed_again_and_again_it_ends_with_the_same_weights(home: Path, refere
 
 def test_interrupted_it_saves_says_how_to_go_on_and_goes_on_exactly(home: Path, reference: str):
     out = "interrupted"
-    interrupt = 'at(pretrain, "pretraining_terms", call=5, act=lambda: os.kill(os.getpid(), signal.SIGINT))'
+    interrupt = 'at(objective, "pretraining_terms", call=5, act=lambda: os.kill(os.getpid(), signal.SIGINT))'
     done = heedful(*command(home, out), patch=interrupt)
     assert done.returncode == 130
     go_on = f"heedful {' '.join(resume(home, out))}"
@@ -207,7 +207,7 @@ def test_a_run_that_goes_on_is_not_resumed_beside_itself(home: Path):
     out = "living"
     beside = "subprocess.run([sys.executable, '-m', 'heedful', *RESUME], check=False)"
     act = (
-        f'at(pretrain, "pretraining_terms", call=5, act=lambda: {beside.replace("RESUME", repr(resume(home, out)))})'
+        f'at(objective, "pretraining_terms", call=5, act=lambda: {beside.replace("RESUME", repr(resume(home, out)))})'
     )
     done = heedful(*command(home, out), patch=f"import subprocess\n{act}")
     assert done.returncode == 0, done.stderr
@@ -231,7 +231,7 @@ def test_two_processes_killed_and_resumed_end_with_the_same_weights(home: Path):
     assert re.findall("rank . .*", ends[0][1]) == ["rank 0 trains the tokenizer", "rank 0 prepares the text"]
     assert ends[1][1] == ""
 
-    one_dies = 'if os.environ["RANK"] == "1":\n    at(pretrain, "pretraining_terms", call=6)'
+    one_dies = 'if os.environ["RANK"] == "1":\n    at(objective, "pretraining_terms", call=6)'
     (lead, said), (other, _) = two_processes(*command(home, "two-killed"), patch=one_dies)
     assert (lead, other) == (2, -signal.SIGKILL), said
     assert said.splitlines()[-1].startswith("heedful: another process of this run has ended")
@@ -276,9 +276,9 @@ def tokenizer_of(folder: Path) -> pretrain.Tokenizer:
 def test_a_loss_that_is_no_number_ends_with_the_step_and_the_last_good_checkpoint(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ):
-    real, calls = pretrain.pretraining_terms, []
+    real, calls = objective.pretraining_terms, []
 
-    def poisoned(*arguments: object) -> dict[str, pretrain.Term]:
+    def poisoned(*arguments: object) -> dict[str, objective.Term]:
         calls.append(1)
         terms = real(*arguments)
         return (
@@ -287,7 +287,7 @@ def test_a_loss_that_is_no_number_ends_with_the_step_and_the_last_good_checkpoin
             else terms
         )
 
-    monkeypatch.setattr(pretrain, "pretraining_terms", poisoned)
+    monkeypatch.setattr(objective, "pretraining_terms", poisoned)
     with pytest.raises(SystemExit) as stop:
         main(command(home, "diverged"))
     assert stop.value.code == 2

@@ -51,7 +51,7 @@ SERVER = (
 import sacrebleu, scipy.stats, sklearn.metrics, torch._dynamo, tyro
 import torch.distributed.checkpoint as dcp
 from heedful.cli import main
-from heedful.runs import checkpoints, finetune, pretrain, translator, vision
+from heedful.runs import checkpoints, finetune, objective, translator, vision
 from heedful.train import checkpoint, sharding
 
 for line in sys.stdin:
@@ -208,7 +208,7 @@ def test_in_parts_muon_makes_the_same_steps_and_goes_on_with_its_memory(home: Pa
     muon = (*NO_DROPOUT, "--optimizer", "muon")
     start.well(*[pretrain(home, "muon", *muon)] * 2)
     command = pretrain(home, "muon-parts", *muon, "--shard")
-    ends = start(command, command, patch='at(pretrain, "pretraining_terms", rank=0, call=6)')
+    ends = start(command, command, patch='at(objective, "pretraining_terms", rank=0, call=6)')
     assert ends[0].code == -signal.SIGKILL
     assert "resuming at step 4" in start.well(*[resume(home, "muon-parts")] * 2)
     left, right = (safetensors.torch.load_file(home / out / "model.safetensors") for out in ("muon", "muon-parts"))
@@ -218,7 +218,7 @@ def test_in_parts_muon_makes_the_same_steps_and_goes_on_with_its_memory(home: Pa
 
 
 KILLS = {
-    "in the fourth step": ('at(pretrain, "pretraining_terms", rank=1, call=4)', 0),
+    "in the fourth step": ('at(objective, "pretraining_terms", rank=1, call=4)', 0),
     "when one has written its part": ('at(sharding, "file_digest", rank=1, match="00000004")', 2),
     "while the other writes": ('at(pathlib.Path, "open", rank=0, match="00000004")', 2),
     "before the checkpoint takes its name": ('at(pathlib.Path, "rename", rank=0, match=".step-00000004")', 2),
@@ -254,7 +254,7 @@ def test_in_parts_and_killed_again_and_again_it_ends_with_the_same_weights(home:
 
 def test_in_parts_it_goes_on_with_more_and_with_fewer_processes(home: Path, start: Started):
     """Two, then three, then one: the steps differ, but every one of them is made with the optimizer's memory."""
-    kill = 'at(pretrain, "pretraining_terms", rank=0, call={})'
+    kill = 'at(objective, "pretraining_terms", rank=0, call={})'
     start(*[pretrain(home, "many", "--shard")] * 2, patch=kill.format(3))
     ends = start(*[resume(home, "many")] * 3, patch=kill.format(3))
     assert "resuming at step 2" in ends[0].out
@@ -289,9 +289,9 @@ def test_under_torchrun_a_mistake_is_told_once(home: Path):
 def test_torchrun_restarts_a_run_by_itself(home: Path, pair: Path, tmp_path: Path):
     script = tmp_path / "killed_once.py"
     script.write_text(
-        f"{AT}\nfrom heedful.cli import main\nfrom heedful.runs import pretrain\n"
+        f"{AT}\nfrom heedful.cli import main\nfrom heedful.runs import objective\n"
         'if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":\n'
-        '    at(pretrain, "pretraining_terms", rank=1, call=6)\n'
+        '    at(objective, "pretraining_terms", rank=1, call=6)\n'
         "main()\n",
         encoding="utf-8",
     )
@@ -382,7 +382,7 @@ def test_fine_tuning_goes_on_with_as_many_processes(home: Path, start: Started, 
 
 
 def test_processes_that_see_different_checkpoints_are_refused(home: Path, start: Started):
-    start(*[pretrain(home, "apart")] * 2, patch='at(pretrain, "pretraining_terms", rank=0, call=4)')
+    start(*[pretrain(home, "apart")] * 2, patch='at(objective, "pretraining_terms", rank=0, call=4)')
     unseen = 'if os.environ["RANK"] == "1":\n    checkpoint.load_last = lambda *_: None'
     ends = start(*[resume(home, "apart")] * 2, patch=unseen)
     said = "heedful: process 1 goes on from step 0 and process 0 from step 2; every node must see the same --out\n"
@@ -390,7 +390,7 @@ def test_processes_that_see_different_checkpoints_are_refused(home: Path, start:
 
 
 def test_an_interrupted_run_says_once_how_to_go_on(home: Path, start: Started):
-    interrupt = 'at(pretrain, "pretraining_terms", rank=1, call=3, act=lambda: os.kill(os.getpid(), signal.SIGTERM))'
+    interrupt = 'at(objective, "pretraining_terms", rank=1, call=3, act=lambda: os.kill(os.getpid(), signal.SIGTERM))'
     ends = start(*[pretrain(home, "stopped")] * 2, patch=interrupt)
     assert [end.code for end in ends] == [130, 130]
     go_on = f"torchrun --nproc-per-node 2 -m heedful {' '.join(map(str, resume(home, 'stopped')))}"
@@ -433,7 +433,7 @@ def test_what_is_wrong_with_a_model_or_a_checkpoint_is_said_once(home: Path, sta
     # The other does not know why the first has gone; under torchrun it would say nothing.
     assert [end.err for end in ends] == [said, f"heedful: {SECOND}: {NOTHING.format(home / 'wrong')}"]
 
-    start(*[pretrain(home, "damaged")] * 2, patch='at(pretrain, "pretraining_terms", rank=0, call=4)')
+    start(*[pretrain(home, "damaged")] * 2, patch='at(objective, "pretraining_terms", rank=0, call=4)')
     for file in (home / "damaged" / "checkpoints").glob("*/state.json"):
         file.write_bytes(b"{}")
     ends = start(*[resume(home, "damaged")] * 2)

@@ -13,6 +13,7 @@ from heedful.runs import device
 from heedful.runs.device import Compute, free_memory, short_of_memory, within_memory
 
 CPU = Compute(torch.device("cpu"), torch.float32)
+GPU = Compute(torch.device("cuda"), torch.bfloat16)
 
 
 class TooLarge(nn.Linear):
@@ -30,6 +31,29 @@ def test_a_model_is_moved():
 def test_a_gpu_without_room_is_told_in_a_line():
     with pytest.raises(UserError, match=r"no room for the model's 1\.0M parameters; end what else uses it"):
         CPU.holding(TooLarge(1000, 1000))
+
+
+@pytest.mark.parametrize(
+    ("compute", "capability", "said"),
+    [
+        (CPU, (0, 0), "--fp8 is for GPUs; leave it out"),
+        (GPU, (8, 6), "Some GPU does not multiply in 8 bits; leave --fp8 out"),
+        (GPU._replace(dtype=torch.float32), (9, 0), "--fp8 needs Triton and a C compiler"),
+    ],
+)
+def test_who_can_not_multiply_in_8_bits_is_told(
+    compute: Compute, capability: tuple[int, int], said: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+    with pytest.raises(UserError, match=said):
+        compute.require_fp8()
+
+
+def test_who_can_multiply_in_8_bits_may(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
+    monkeypatch.setattr(device.kernels, "HAVE_TRITON", True)
+    GPU.require_fp8()
 
 
 @pytest.mark.parametrize("names", device._LIMIT_FILES)

@@ -14,7 +14,7 @@ from heedful.commands.making import pretrain_options
 from heedful.data import tokenizer as wordpiece
 from heedful.data.sampler import Sampler
 from heedful.errors import UserError
-from heedful.runs import corpus, pretrain, undecided
+from heedful.runs import corpus, objective, pretrain, undecided
 from heedful.runs.folder import claim
 from heedful.runs.options import (
     LEARNING_RATES,
@@ -94,7 +94,7 @@ def reports(folder: Path, kind: str = "train") -> list[dict[str, Any]]:
 
 def failing(step: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the run fail when it comes to a step (of one batch)."""
-    real: Callable[..., Any] = pretrain.pretraining_terms
+    real: Callable[..., Any] = objective.pretraining_terms
     seen = []
 
     def terms(*arguments: Any) -> Any:
@@ -104,7 +104,7 @@ def failing(step: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) ->
             raise error
         return real(*arguments)
 
-    monkeypatch.setattr(pretrain, "pretraining_terms", terms)
+    monkeypatch.setattr(objective, "pretraining_terms", terms)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -414,6 +414,9 @@ def test_another_schedule_puts_the_decay_of_a_recipe_aside(tmp_path: Path):
         (("--schedule", "trapezoid", "--decay", "0"), "^--decay 0.0 is a share of the run and must be above 0"),
         (("--final-mask-rate", "1"), "^--final-mask-rate 1.0 must lie between 0 and 1"),
         (("--mask-rate", "0"), "^--mask-rate 0.0 must lie between 0 and 1"),
+        (("--fp8", "--no-compile"), "^--fp8 is for layers that are compiled; leave it or --no-compile out"),
+        (("--fp8", "--shard"), "^--fp8 is for a model in one piece; leave it or --shard out"),
+        (("--fp8", "--precision", "fp32"), "^--fp8 and --precision fp32 exclude each other; leave one of them out"),
     ],
 )
 def test_what_is_no_choice_is_refused_in_a_line(arguments: tuple[str, ...], message: str):

@@ -28,6 +28,7 @@ from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
 from heedful.models.bert import BertConfig
+from heedful.nn import fp8
 from heedful.runs.device import choose
 from heedful.runs.objective import terms_of
 from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
@@ -62,11 +63,12 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"matmul ceiling (bf16, 8,192 square): {ceiling / 1e12:.0f} TFLOP/s\n")
     print("| model | text | side | real tokens/s | ceiling | GB | waits for data | first steps |")
     print("|---|---|---|---:|---:|---:|---:|---:|")
+    sides = [side for side in arguments.sides if "fp8" not in side or fp8.possible(DEVICE)]
     for case in arguments.cases:
         size, length = case.split("-")[0], int(case.split("-")[1])
         for kind in arguments.text:
             split = texts(found, kind)
-            for side in arguments.sides:
+            for side in sides:
                 best = max(
                     tried(side, size, length, kind, split, found, ceiling, arguments), key=lambda one: one[1].speed
                 )
@@ -173,9 +175,9 @@ def measured(
 
 
 def dense(batch: PretrainingBatch, length: int) -> PretrainingBatch:
-    """The batch's tokens, cut anew into sequences that all have the whole length."""
+    """The batch's tokens, cut anew into sequences that all have the whole length; the first of each is not asked."""
     offsets = np.arange(0, len(batch.ids) + 1, length, dtype=np.int32)
-    within = batch.places < offsets[-1]
+    within = (batch.places < offsets[-1]) & (batch.places % length > 0)
     assert batch.unrelated is not None
     return batch._replace(
         ids=batch.ids[: offsets[-1]],

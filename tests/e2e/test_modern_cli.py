@@ -242,10 +242,10 @@ def test_segments_that_can_not_be(tmp_path: Path, capsys: pytest.CaptureFixture)
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "3")
     assert "segments 3 must be 2, 1, or 0 for none" in said
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "1")
-    assert "--segments 1 can't tell two sentences apart; use 2, or 0, or --no-nsp" in said
+    assert "next sentences need --segments 2, or 0: with 1, as in the recipe modern, two can't be told apart" in said
 
 
 def test_a_cpu_does_not_multiply_in_8_bits(tmp_path: Path, capsys: pytest.CaptureFixture):
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--device", "cpu", "--fp8")
-    assert said == "heedful: --fp8 is for GPUs; leave it out\n"
+    assert said == "heedful: --fp8 is for GPUs, and a CPU is used here; go on with --no-fp8\n"
     assert not (tmp_path / "out").exists()

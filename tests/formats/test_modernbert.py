@@ -134,6 +134,26 @@ def test_a_vector_that_all_tokens_share_becomes_a_part_of_each(tmp_path: Path, t
     assert_close(after.log_softmax(-1), before.log_softmax(-1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_so_it_does_in_a_mix_that_has_no_equal(tmp_path: Path, bare: bool):
+    config = dataclasses.replace(MODERN, segments=1, gated=False)
+    model = filled(Bert(config, pooler=False) if bare else BertForPretraining(config, nsp=False))
+    save_model(model, tmp_path)
+    assert document_of(tmp_path)["model_type"] == MIXED_TYPE
+    found = load_model(tmp_path).eval()
+    assert found.config == dataclasses.replace(config, segments=0)
+    ids = torch.randint(0, 61, (5, 7), generator=torch.Generator().manual_seed(3))
+    after, before = ((one if bare else one.bert)(ids).hidden for one in (found, model))
+    assert_close(after, before)
+
+
+def test_a_bert_keeps_its_only_segment(tmp_path: Path):
+    model = filled(BertForPretraining(dataclasses.replace(PLAIN, segments=1), nsp=False))
+    save_model(model, tmp_path)
+    assert document_of(tmp_path)["model_type"] == "bert"
+    assert load_model(tmp_path).config == model.config
+
+
 @pytest.mark.parametrize("pool", ["cls", "mean"])
 @pytest.mark.parametrize("task", TASKS)
 def test_heads_come_back(tmp_path: Path, task: str, pool: str):

@@ -121,7 +121,7 @@ def test_what_lies_under_the_padding_does_not_matter():
 def test_scores_at_chosen_positions_are_those_of_all_positions():
     ids, segments, layout = batch()
     made = model()
-    chosen = torch.tensor([13, 0, 6, 6])
+    chosen = torch.tensor([13, 1, 6, 9])
     everywhere, there = (made(ids, segments, packed=layout, places=p) for p in (None, chosen))
     assert everywhere.mlm_logits.shape == (TOKENS, VOCABULARY)
     assert there.mlm_logits.shape == (4, VOCABULARY)
@@ -142,7 +142,7 @@ def test_the_last_layer_of_some_tokens_alone_has_the_gradients_of_all(
     modern: bool, pool: str, nsp: bool, padded: bool
 ):
     ids, segments, layout = batch()
-    newer = {"dim": 38, "heads": 19, "pre_norm": True, "positions": "rotary", "gated": True, "bias": False}
+    newer = {"dim": 38, "heads": 19, "pre_norm": True, "positions": "rotary", "gated": True, "segments": 0}
     config = dataclasses.replace(CONFIG, pool=pool, **(newer if modern else {}))  # pyrefly: ignore
     places = torch.tensor([13, 1, 6, 4])
     given: tuple = (ids, segments)

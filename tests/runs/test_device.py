@@ -36,8 +36,8 @@ def test_a_gpu_without_room_is_told_in_a_line():
 @pytest.mark.parametrize(
     ("compute", "capability", "said"),
     [
-        (CPU, (0, 0), "--fp8 is for GPUs; leave it out"),
-        (GPU, (8, 6), "Some GPU does not multiply in 8 bits; leave --fp8 out"),
+        (CPU, (0, 0), "--fp8 is for GPUs, and a CPU is used here; go on with --no-fp8"),
+        (GPU, (8, 6), "Some GPU does not multiply in 8 bits; use --no-fp8"),
         (GPU._replace(dtype=torch.float32), (9, 0), "--fp8 needs Triton and a C compiler"),
     ],
 )

@@ -188,3 +188,10 @@ def test_what_to_try_after_a_batch_that_was_too_large():
     assert less_memory(8192, 128, 3, cpu) == half  # which does not try
     assert less_memory(1024, 512, 1, gpu).startswith("--batch-tokens 512 --accumulation 2")
     assert less_memory(1023, 512, 1, cpu) == "a smaller --size, or a --length below 512"
+
+
+@pytest.mark.parametrize(("length", "rate"), [(8, 0.9), (128, 0.995)])
+def test_of_a_made_up_batch_all_may_be_masked_but_the_first_of_each(length: int, rate: float):
+    batch = made_up(256, length=length, vocab_size=61, mask_rate=rate, nsp=True)
+    assert len(batch.places) == len(batch.labels) == 256 - 256 // length
+    assert (batch.places % length).all()

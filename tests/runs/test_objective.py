@@ -1,6 +1,7 @@
 """What turns a batch into sums, and who may have it compiled."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from heedful.errors import UserError
+from heedful.formats.huggingface import save_model
 from heedful.models.bert import BertConfig, BertForPretraining
 from heedful.nn import kernels
 from heedful.runs import objective
@@ -43,8 +45,18 @@ def test_8_bits_are_scaled_by_the_words_of_a_step(monkeypatch: pytest.MonkeyPatc
     assert made == [{"recording": False, "fp8_words": words}]
 
 
-def test_8_bits_need_widths_that_suit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernels, "HAVE_TRITON", True)
-    model = BertForPretraining(replace(CONFIG, ffn_dim=40))
-    with pytest.raises(UserError, match="--fp8 needs widths that are multiples of 16, and the model has 32 and 40"):
-        objective.terms_of(Recipe(run=PretrainRun(fp8=True)), model, TRAINING, GPU, World())
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ffn_dim": 40}, "multiples of 16, and .*model has 32 and 40; use --no-fp8"),
+        ({"activation": "relu"}, "--fp8 needs GELU, and .*model has relu; use --no-fp8"),
+    ],
+)
+def test_8_bits_need_a_model_that_suits(tmp_path: Path, changes: dict[str, Any], said: str):
+    for name, config in (("model", replace(CONFIG, **changes)), ("other", CONFIG)):
+        save_model(BertForPretraining(config), tmp_path / name)
+    objective.check_fp8(Recipe(run=PretrainRun(fp8=True), start_from=str(tmp_path / "other")))
+    objective.check_fp8(Recipe(run=PretrainRun(fp8=True)))
+    objective.check_fp8(Recipe(start_from=str(tmp_path / "model")))
+    with pytest.raises(UserError, match=said):
+        objective.check_fp8(Recipe(run=PretrainRun(fp8=True), start_from=str(tmp_path / "model")))

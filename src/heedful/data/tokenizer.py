@@ -199,7 +199,9 @@ def load(folder: str | Path) -> Tokenizer:
     except UserError:
         raise
     except OSError as error:
-        raise OutOfReach(f"cannot read {error.filename} ({error.strerror}); mend that, and try again") from None
+        raise OutOfReach(
+            f"cannot read {error.filename or path} ({error.strerror}); mend that, and try again"
+        ) from None
     except Exception as error:  # `tokenizers` raises nothing narrower
         raise UserError(f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again") from None
     raise UserError(f"{folder} has no tokenizer: neither tokenizer.json nor vocab.txt")

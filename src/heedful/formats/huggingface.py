@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from heedful.durable import write_file
 from heedful.errors import UserError
 from heedful.formats import documents, modernbert
-from heedful.formats.weights import check_weights, read_weights
+from heedful.formats.weights import check_weights, folded, read_weights
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
 from heedful.models.heads import ANSWER_ENDS, BertForTask, Head
 
@@ -174,14 +174,16 @@ def _unlike_bert(model: Model) -> dict[str, Any]:
         "architectures": [f"Heedful{_architecture(model)}"],
         "note": MIXED_NOTE,
         **{name: getattr(config, name) for name in MIXED_KEYS},
+        **({CONFIG_KEYS["segments"]: 0} if config.segments == 1 else {}),  # it is in every token: see `_theirs`
     }
 
 
 def _theirs(model: Model) -> dict[str, Tensor]:
     prefix = "bert." if isinstance(model, Bert) else ""
-    weights = {
-        _name_in(model, prefix + name).removeprefix(prefix): tensor for name, tensor in model.state_dict().items()
-    }
+    config, state = model.config, model.state_dict()
+    if config.segments == 1 and not config.published:  # so that it can learn to read pairs
+        state = folded(state)
+    weights = {_name_in(model, prefix + name).removeprefix(prefix): tensor for name, tensor in state.items()}
     if not model.config.tied and WORD_BIASES[0] in weights:
         weights[WORD_BIASES[1]] = weights[WORD_BIASES[0]].clone()
     return weights

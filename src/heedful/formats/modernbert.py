@@ -15,6 +15,7 @@ from torch import Tensor
 
 from heedful.errors import UserError
 from heedful.formats.documents import setting
+from heedful.formats.weights import folded
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
 from heedful.models.heads import BertForTask, Head
 
@@ -156,10 +157,8 @@ def _base(path: Path, whole: Mapping[str, Any]) -> float:
 def theirs(model: Bert | BertForPretraining | BertForTask) -> dict[str, Tensor]:
     """A model's weights under transformers' names."""
     bare = isinstance(model, Bert)
-    state = {f"bert.{name}" if bare else name: tensor for name, tensor in model.state_dict().items()}
-    shared = state.pop("bert.embeddings.segments.weight", None)
-    if shared is not None:  # becomes a part of every token; where words are scored, all scores change alike
-        state["bert.embeddings.tokens.weight"] = state["bert.embeddings.tokens.weight"] + shared[0]
+    own = folded(model.state_dict()) if model.config.segments == 1 else model.state_dict()
+    state = {f"bert.{name}" if bare else name: tensor for name, tensor in own.items()}
     found: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if ".attention.query." in name:

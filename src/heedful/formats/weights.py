@@ -25,6 +25,17 @@ def read_weights(folder: Path, *, outline: bool = False) -> dict[str, Tensor]:
     raise UserError(f"{folder} has no weights: neither model.safetensors nor pytorch_model.bin")
 
 
+def folded(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A model's parameters with the vector of its only segment as a part of every token's own.
+
+    Where these score words too, all scores change alike.
+    """
+    (segments,) = (name for name in state if name.endswith("embeddings.segments.weight"))
+    tokens = segments.replace(".segments.", ".tokens.")
+    others = {name: tensor for name, tensor in state.items() if name != segments}
+    return others | {tokens: state[tokens] + state[segments]}
+
+
 def _read_index(path: Path) -> list[str]:
     """The names of the files that the weights are spread over."""
     try:

@@ -5,7 +5,7 @@ is a ModernBERT (Warner et al. 2024) whose layers all look at the whole input.
 
 Knows ids, not text: what the numbers stand for is the tokenizer's business.
 
-Shapes: B batch, T length, D width, H heads, L layers, V vocabulary, N packed tokens, M chosen positions.
+Shapes: B batch, T length, D width, H heads, L layers, V vocabulary, N packed tokens, M chosen tokens.
 """
 
 import math
@@ -165,7 +165,7 @@ class PretrainingOutput(NamedTuple):
     """Scores before the softmax; None where the model lacks the head."""
 
     mlm_logits: Tensor | None
-    """(B, T, V), (N, V), or (M, V) for chosen positions."""
+    """(B, T, V), (N, V), or (M, V) for chosen tokens."""
     nsp_logits: Tensor | None
     """(B, 2): first "B follows A", then "B is from elsewhere"."""
 
@@ -325,7 +325,10 @@ class BertForPretraining(nn.Module):
         packed: Packed | None = None,
         places: Tensor | None = None,
     ) -> PretrainingOutput:
-        """As the encoder; with places (M,) in the batch, words are scored there only."""
+        """As the encoder; with places (M,) in the batch, words are scored there only.
+
+        Each place at most once, and never a sequence's first, or gradients are wrong.
+        """
         hidden, pooled, _ = self.bert(ids, segments, mask, packed=packed, places=places)
         mlm_logits = nsp_logits = None
         if self.mlm is not None:

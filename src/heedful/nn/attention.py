@@ -7,7 +7,7 @@ Shapes: B batch, T target length, S source length, D width, H heads, K width of 
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -68,6 +68,17 @@ class KeyValue(NamedTuple):
 
     key: Tensor
     value: Tensor
+
+
+class ShortSequences(NamedTuple):
+    """What the kernel for short sequences is told besides queries, keys and values; see `nn/short_attention.py`."""
+
+    offsets: Tensor
+    longest: int
+    dropout: float
+    seed: Tensor | None
+    cos: Tensor | None
+    sin: Tensor | None
 
 
 class MultiHeadAttention(nn.Module):
@@ -132,12 +143,12 @@ class MultiHeadAttention(nn.Module):
             if self.fp8 is not None and self.training and places is None:
                 output = self.output.weight, self.output.bias
                 return fp8.attention(x, *self._together(), *output, self.fp8, self.heads, *how), None
-            return self._joined(self._mix_short(x, *how), places), None
+            return self._joined(self._mix_short(x, how), places), None
         whole = isinstance(layout, Padded) and layout.mask is None and rotation is None
         if whole and not explain and kernels.short(x, x.shape[1], self.width):  # nothing is padded: it is packed too
             batch, length, _ = x.shape
             offsets = torch.arange(0, batch * length + 1, length, dtype=torch.int32, device=x.device)
-            mixed = self._mix_short(x.flatten(0, 1), *self._how(x, offsets, length, None))
+            mixed = self._mix_short(x.flatten(0, 1), self._how(x, offsets, length, None))
             return self._joined(mixed.unflatten(0, (batch, length)), places), None
         query, key, value = self.project(x)  # (B, T, H, K) or (N, H, K)
         if rotation is not None:
@@ -163,18 +174,18 @@ class MultiHeadAttention(nn.Module):
         mixed = mixed.flatten(-2)
         return self.output(mixed if places is None else chosen(mixed, places))
 
-    def _mix_short(self, x: Tensor, *how: Any) -> Tensor:
+    def _mix_short(self, x: Tensor, how: "ShortSequences") -> Tensor:
         """Every token's mix of its short sequence, on a GPU: (N, D) -> (N, H, K)."""
         from heedful.nn.short_attention import short_attention  # needs Triton
 
         return short_attention(F.linear(x, *self._together()).unflatten(-1, (3, self.heads, -1)), *how)
 
-    def _how(self, x: Tensor, offsets: Tensor, longest: int, rotation: Rotation | None) -> tuple[Any, ...]:
-        """What the kernel for short sequences is told besides queries, keys and values."""
+    def _how(self, x: Tensor, offsets: Tensor, longest: int, rotation: Rotation | None) -> "ShortSequences":
+        """How the tokens are mixed; the seed is drawn anew."""
         cos, sin = (None, None) if rotation is None else (part.squeeze(1) for part in rotation)  # (N, K / 2)
         dropout = self.dropout if self.training else 0.0
         seed = torch.randint(2**31 - 1, (1,), device=x.device) if dropout else None
-        return offsets, longest, dropout, seed, cos, sin
+        return ShortSequences(offsets, longest, dropout, seed, cos, sin)
 
     def _together(self) -> tuple[Tensor, Tensor | None]:
         """Query, key and value as one matrix (3D, D), and their biases (3D,)."""
@@ -209,7 +220,6 @@ class MultiHeadAttention(nn.Module):
         *,
         causal: bool = False,
         explain: bool = False,
-        places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The same with queries at hand: (B, H, T, K) -> (B, T, D). Masks may be `added` ones, if not to explain."""
         weights = None
@@ -222,7 +232,7 @@ class MultiHeadAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(
                 query, seen.key, seen.value, mask, dropout_p=dropout, is_causal=causal
             )
-        return self._joined(mixed.transpose(1, 2), places), weights
+        return self.output(mixed.transpose(1, 2).flatten(-2)), weights
 
     def _explain(self, query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         packed = isinstance(layout, Packed)

@@ -111,7 +111,7 @@ class _Chosen(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # pyrefly: ignore
         (gradient,), (places,) = gradients, ctx.saved_tensors
-        chosen = len(places)
-        rows = places.new_full((ctx.tokens + 1,), chosen)  # of the gradient, or of a row of zeros after it
-        rows = rows.index_copy(0, places, torch.arange(chosen, dtype=places.dtype, device=places.device))[:-1]
+        own = torch.arange(len(places), dtype=places.dtype, device=places.device)
+        rows = places.new_full((ctx.tokens + 1,), len(own))  # of the gradient, or of a row of zeros after it
+        rows = rows.index_copy(0, places, own)[:-1]
         return torch.cat([gradient, gradient.new_zeros(1, gradient.shape[1])]).index_select(0, rows), None

@@ -37,18 +37,16 @@ class LocalityAttention(nn.Module):
         rotation: Rotation | None = None,
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Every token's mix of the others: (B, T, D) -> (B, T, D), and on request the weights (B, H, T, T).
-
-        With places (M,), the mixes of those tokens alone: (M, D).
-        """
+        """Every token's mix of the others: (B, T, D) -> (B, T, D), and on request the weights (B, H, T, T)."""
         assert isinstance(layout, Padded), "images are never packed"
         assert rotation is None, "images have learned positions"
+        assert places is None, "all patches are read"
         query, key, value = (part.transpose(1, 2) for part in self.attention.project(x))  # (B, H, T, width)
         mask = others(x.shape[1], x.device)
         if layout.mask is not None:
             mask = mask & layout.mask[:, None, None]
         query = query * self.sharpness.to(query.dtype)[:, None, None]
-        return self.attention.mix(query, KeyValue(key, value), mask, explain=explain, places=places)
+        return self.attention.mix(query, KeyValue(key, value), mask, explain=explain)
 
     def join(self) -> None:
         """As the attention's."""

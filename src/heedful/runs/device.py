@@ -55,9 +55,9 @@ class Compute(NamedTuple):
     def require_fp8(self) -> None:
         """Refuse to multiply in 8 bits where that can't be."""
         if self.device.type != "cuda":
-            raise UserError("--fp8 is for GPUs; leave it out")
+            raise UserError("--fp8 is for GPUs, and a CPU is used here; go on with --no-fp8")
         if not fp8.possible(self.device):
-            raise UserError(f"{torch.cuda.get_device_name(self.device)} does not multiply in 8 bits; leave --fp8 out")
+            raise UserError(f"{torch.cuda.get_device_name(self.device)} does not multiply in 8 bits; use --no-fp8")
         if not self.compiles:
             raise UserError("--fp8 needs Triton and a C compiler (gcc or clang); `heedful doctor` says what is here")
 

@@ -115,8 +115,8 @@ def made_up(tokens: int, *, length: int, vocab_size: int, mask_rate: float, nsp:
     rng = np.random.default_rng(0)
     sequences = tokens // length
     size = sequences * length
-    masked = max(sequences, round(mask_rate * size))
     maskable = np.flatnonzero(np.arange(size) % length)  # all but the first of each
+    masked = min(len(maskable), max(sequences, round(mask_rate * size)))
     return PretrainingBatch(
         ids=rng.integers(vocab_size, size=size),
         segments=np.zeros(size, np.int64),

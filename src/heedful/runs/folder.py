@@ -28,7 +28,7 @@ DIVERGED_FILE = "diverged.txt"
 """Why a run came to nothing, where it did: to resume it would end the same way."""
 MOST = 4
 """Options that a message names."""
-FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every")
+FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every", "run.fp8")
 """What a resumed run may be told anew without becoming another run."""
 
 TYPED = {

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.errors import UserError
+from heedful.formats.huggingface import read_config
 from heedful.models.bert import BertForPretraining
 from heedful.nn import fp8
 from heedful.runs.device import Compute
@@ -35,7 +37,7 @@ def terms_of(
         compute.dtype,
         # The gradients of a recording can't be added up, neither over batches nor over processes.
         recording=recipe.optimizer.accumulation == 1 and ranks.ranks == 1,
-        fp8_words=_fp8_words(recipe, model, training, ranks) if recipe.run.fp8 else None,
+        fp8_words=_words_of_a_step(recipe, training, ranks) if recipe.run.fp8 else None,
     )
 
     def fast(batch: PretrainingBatch) -> dict[str, Term]:
@@ -48,14 +50,22 @@ def terms_of(
     return fast
 
 
-def _fp8_words(recipe: Recipe, model: BertForPretraining, training: Sampler, ranks: World) -> float:
-    """About how many masked words a step has in all, if the model can multiply in 8 bits."""
-    dim, ffn_dim = model.config.dim, model.config.ffn_dim
-    if not fp8.suits(dim, ffn_dim):
+def check_fp8(recipe: Recipe) -> None:
+    """Refuse a model to go on with that can't multiply in 8 bits; new ones can."""
+    if not recipe.run.fp8 or recipe.start_from is None:
+        return
+    config = read_config(Path(recipe.start_from))
+    if not fp8.suits(config.dim, config.ffn_dim):
         raise UserError(
-            f"--fp8 needs widths that are multiples of {fp8.MULTIPLE}, and the model has {dim} and {ffn_dim}; "
-            "leave it out"
+            f"--fp8 needs widths that are multiples of {fp8.MULTIPLE}, and {recipe.start_from} has {config.dim} and "
+            f"{config.ffn_dim}; use --no-fp8"
         )
+    if config.activation != "gelu":
+        raise UserError(f"--fp8 needs GELU, and {recipe.start_from} has {config.activation}; use --no-fp8")
+
+
+def _words_of_a_step(recipe: Recipe, training: Sampler, ranks: World) -> float:
+    """About how many masked words it has in all."""
     return training.batch_tokens * training.mask_rate * recipe.optimizer.accumulation * ranks.ranks
 
 

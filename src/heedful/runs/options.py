@@ -241,8 +241,8 @@ class PretrainRun(RunPart):
     """On a GPU with bf16, compile the layers and record a step: some ten seconds at first, then every step is faster.
     What goes from layer to layer is then bf16 too."""
     fp8: bool = False
-    """Let compiled layers multiply in 8 bits, on a GPU that can (Ada, Hopper or newer): the larger the model, the
-    more it gains. What is learned is still kept in full."""
+    """Let compiled layers multiply in 8 bits, on a GPU that can (Ada, Hopper or newer): all of them for sequences of
+    up to 128 tokens, the feed-forward layers alone for longer ones. What is learned is still kept in full."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -284,7 +284,9 @@ class Recipe:
                     f"with --from, the model keeps its own {given[0].replace('_', ' ')}; leave --{flag} out"
                 )
         if self.objective.nsp and self.model.segments == 1:
-            raise UserError("--segments 1 can't tell two sentences apart; use 2, or 0, or --no-nsp")
+            raise UserError(
+                "next sentences need --segments 2, or 0: with 1, as in the recipe modern, two can't be told apart"
+            )
         if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
             raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
         if self.vocabulary.cased and (self.vocabulary.tokenizer or self.start_from):

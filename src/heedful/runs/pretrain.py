@@ -24,7 +24,7 @@ from heedful.runs.cache import cache_of
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute
 from heedful.runs.fitting import less_memory
-from heedful.runs.objective import compiles, terms_of, unrecorded
+from heedful.runs.objective import check_fp8, compiles, terms_of, unrecorded
 from heedful.runs.options import DECAY, PretrainOptions, Recipe, read_recipe, resolved
 from heedful.runs.training import (
     bert_shape,
@@ -64,11 +64,12 @@ def pretrain(options: PretrainOptions) -> Metrics:
     make_plan(recipe)  # what is wrong with it is said now, and not after an hour of preparation
     check_undecided(recipe)
     check_length(recipe)
+    check_fp8(recipe)
     if recipe.run.tensorboard:
         summary_writer()  # likewise
     with computing(recipe.run, out) as (ranks, compute):
         if recipe.run.fp8:
-            compute.require_fp8()
+            ranks.in_turn(compute.require_fp8)
         require_alike(options, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}

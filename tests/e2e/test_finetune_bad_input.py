@@ -346,7 +346,7 @@ def test_a_picture_that_cannot_be_drawn(shell: Shell, headed: Headed, monkeypatc
 def test_an_f1_of_three_classes(shell: Shell, encoder: Path):
     file = shell.file("data.csv", "text,label\n" + "mill,a\nriver,b\nferry,c\n" * 9)
     said = shell.fails(*finetune(shell, encoder, file, "classify", "--dev", file, "--metric", "f1"))
-    assert said == "metric 'f1' is not one of this task; choose from accuracy, macro_f1, matthews"
+    assert said == "--metric 'f1' is not one of this task; choose from accuracy, macro_f1, matthews"
 
 
 def test_spans_that_begin_inside(shell: Shell, encoder: Path):

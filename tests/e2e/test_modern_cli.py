@@ -125,7 +125,7 @@ def test_what_is_asked_for_is_what_is_made(
         config.segments,
     )
     said = "\n".join(run(capsys, "info", folder))
-    assert ("ModernBERT tiny" in said) == modern
+    assert ("ModernBERT tiny" in said) == (name == "modern")
     assert ("rotary positions, gated, no biases, no segments" in said) == modern
     assert ("has no architecture that equals this one" in said) == (name != "modern")
 
@@ -198,6 +198,11 @@ def test_training_goes_on(
     said = run(capsys, "pretrain", corpus, "--from", tmp_path / "pairs", "--out", tmp_path / "again", *options)
     assert "goes on with masked words and next sentences" in said
     assert json.loads((tmp_path / "again/config.json").read_text())["model_type"] == "heedful_mixed_bert"
+    said = run(
+        capsys, "pretrain", corpus, "--from", tmp_path / "pairs", "--out", tmp_path / "words", "--no-nsp", *options
+    )
+    assert f"the head for next sentences of {tmp_path / 'pairs'} is left behind; --nsp would go on with it" in said
+    assert "goes on with masked words alone" in said
 
 
 def test_what_never_learned_next_sentences_goes_on_without(

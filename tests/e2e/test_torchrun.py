@@ -51,7 +51,7 @@ SERVER = (
 import sacrebleu, scipy.stats, sklearn.metrics, torch._dynamo, tyro
 import torch.distributed.checkpoint as dcp
 from heedful.cli import main
-from heedful.runs import checkpoints, finetune, objective, translator, vision
+from heedful.runs import checkpoints, finetune, objective, pretrain, translator, vision
 from heedful.train import checkpoint, sharding
 
 for line in sys.stdin:

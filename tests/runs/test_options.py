@@ -106,7 +106,7 @@ def test_fields_put_aside_are_as_if_never_said():
         (ModelPart, {"rotary_base": 7.0}, "--rotary-base is for rotary positions; add --positions rotary"),
         (PretrainRun, {"seed": -1}, "seed -1 must lie between 0 and"),
         (PretrainRun, {"seed": 2**63}, "must lie between 0 and 2"),
-        (Recipe, {"model": ModelPart(segments=1)}, "--segments 1 can't tell two sentences apart; use 2, or 0, or"),
+        (Recipe, {"model": ModelPart(segments=1)}, "next sentences need --segments 2, or 0"),
         (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),
         (Recipe, {"vocabulary": VocabularyPart(tokenizer="t", cased=True)}, "leave --cased out"),
     ],

@@ -178,7 +178,7 @@ def test_batch_tokens_are_found_said_noted_and_kept(
         failing(4, KeyboardInterrupt(), patch)
         with pytest.raises(KeyboardInterrupt):
             go(home, tmp_path / "out", optimizer__batch_tokens="auto")
-    assert "--batch-tokens auto: 512\n" in capsys.readouterr().out
+    assert "--batch-tokens auto: 512, as usual on a CPU\n" in capsys.readouterr().out
     assert read_recipe(tmp_path / "out" / "heedful.toml").optimizer.batch_tokens == 512
 
     def never(*_: object, **__: object) -> int:
@@ -214,6 +214,9 @@ def test_a_size_is_chosen_said_noted_and_kept(
 def test_a_size_is_chosen_for_a_time(home: Path, tmp_path: Path):
     with pytest.raises(UserError, match="--size auto chooses for a time; give a --budget instead of --steps"):
         go(home, tmp_path / "out", model__size="auto")
+    said = "--size auto and --batch-tokens budget choose for a time; give a --budget instead of --steps, or both"
+    with pytest.raises(UserError, match=said):  # at once what the recipe modern leaves open
+        go(home, tmp_path / "out", model__size="auto", optimizer__batch_tokens="budget")
 
 
 def test_batches_that_suit_the_time_are_chosen_said_noted_and_kept(

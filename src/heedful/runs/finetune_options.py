@@ -21,7 +21,7 @@ METRICS = {
     "classify": ("accuracy", "macro_f1", "matthews"),
     "binary": ("accuracy", "macro_f1", "matthews", "f1"),
     "multilabel": ("micro_f1", "macro_f1", "exact", "accuracy"),
-    "regress": ("pearson", "spearman", "rmse", "mae", "r2"),
+    "regress": ("r2", "rmse", "mae", "pearson", "spearman"),
     "tag": ("f1", "accuracy", "macro_f1", "precision", "recall"),
     "plain": ("accuracy", "macro_f1"),
     "answer": ("f1", "exact"),
@@ -81,7 +81,9 @@ class HeadPart:
     balance: Annotated[bool, FlagCreatePairsOff] = False
     """Weigh rare classes more, so that every class counts the same in all."""
     metric: Annotated[str | None, optional(metavar="NAME")] = None
-    """What tells the best checkpoint (accuracy, micro_f1, pearson or f1 by default; matthews, macro_f1, …)."""
+    """What tells the best checkpoint, the first by default: accuracy, macro_f1 or matthews; micro_f1, macro_f1, exact
+    or accuracy of several labels; r2, rmse, mae, pearson or spearman of numbers; f1, accuracy, macro_f1, precision or
+    recall of tags; f1 or exact of answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +218,7 @@ def resolved(recipe: FinetuneRecipe, *, task: str, examples: int, dim: int, pool
     learning = recipe.learning
     metric = recipe.head.metric or METRICS[task][0]
     if metric not in METRICS[task]:
-        raise UserError(f"metric {metric!r} is not one of this task; choose from {', '.join(METRICS[task])}")
+        raise UserError(f"--metric {metric!r} is not one of this task; choose from {', '.join(METRICS[task])}")
     epochs = learning.epochs or usual_epochs(examples)
     own: Pool | None = None if recipe.task not in ("classify", "regress") else "mean" if pool == "mean" else "cls"
     return replace(

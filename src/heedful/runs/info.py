@@ -76,7 +76,8 @@ def _facts(folder: Path) -> list[Fact]:
     size = next((name for name, known in SIZES.items() if known == shape), "of its own size")
     encoder = model if isinstance(model, Bert) else model.bert
     sizes = f"{config.layers} layers, {config.dim} wide, {config.heads} heads"
-    family = "ModernBERT" if config.modern else "BERT"
+    mixed = read_document(inner).get("model_type") == MIXED_TYPE
+    family = "ModernBERT" if config.modern and not mixed else "BERT"
     lines = [
         Fact("model", ", ".join([f"{family} {size}: {sizes}", *config.variations])),
         _shape(config, "layers", "dim", "heads"),
@@ -93,7 +94,7 @@ def _facts(folder: Path) -> list[Fact]:
             {"tokens": config.max_length, "segments": config.segments},
         ),
     ]
-    if read_document(inner).get("model_type") == MIXED_TYPE:
+    if mixed:
         lines.append(Fact("transformers", "has no architecture that equals this one; heedful opens it"))
     return lines + _tokenizer(inner) + _made(folder)
 

@@ -179,6 +179,8 @@ def build(recipe: Recipe, tokenizer: Tokenizer, say: Callable[[str], None] = lam
     for name, what in (("mlm", "masked words"), ("nsp", "next sentences")):
         if getattr(model, name) is not None and not any(one.startswith(f"{name}.") for one in weights):
             say(f"{recipe.start_from} has no head for {what}: a new one is trained")
+    if model.nsp is None and isinstance(loaded, BertForPretraining) and loaded.nsp is not None:
+        say(f"the head for next sentences of {recipe.start_from} is left behind; --nsp would go on with it")
     return model
 
 

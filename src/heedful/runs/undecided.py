@@ -27,11 +27,17 @@ USUAL = 8192
 
 def check_undecided(recipe: Recipe) -> None:
     """Refuse what can't be decided later."""
-    if recipe.model.size == "auto" and recipe.run.budget is None:
-        raise UserError("--size auto chooses for a time; give a --budget instead of --steps, or a size")
-    if recipe.optimizer.batch_tokens != "budget":
+    if recipe.run.budget is not None:
         return
-    if recipe.run.budget is None:
+    open_size, open_batch = recipe.model.size == "auto", recipe.optimizer.batch_tokens == "budget"
+    if open_size and open_batch:  # as in the recipe modern
+        raise UserError(
+            "--size auto and --batch-tokens budget choose for a time; give a --budget instead of --steps, or both "
+            f"a size and a number of tokens: {USUAL} is usual"
+        )
+    if open_size:
+        raise UserError("--size auto chooses for a time; give a --budget instead of --steps, or a size")
+    if open_batch:
         raise UserError(f"--batch-tokens budget is for a --budget; with --steps, give a number: {USUAL} is usual")
 
 
@@ -129,7 +135,8 @@ def with_tokens(
     )
     everybodys = ranks.sum_numbers([mine if rank == ranks.rank else 0 for rank in range(ranks.ranks)])
     recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=int(min(everybodys))))
-    _note(recipe, out, ranks, f"--batch-tokens auto: {recipe.optimizer.batch_tokens}")
+    why = ", as usual on a CPU" if compute.device.type == "cpu" else ""
+    _note(recipe, out, ranks, f"--batch-tokens auto: {recipe.optimizer.batch_tokens}{why}")
     return recipe
 
 

@@ -90,6 +90,12 @@ def _one_line(box: str, arguments: list[str], known: set[str]) -> str:
     if choice := re.fullmatch(r"invalid choice (.*) for argument '(\S+)'. Expected one of \((.*)\)", first):
         choices = sorted(set(re.findall(r"'(.*?)'", choice[3])) - {"None"})
         return f"{choice[2]} is {choice[1]}; choose from {', '.join(choices)}"
+    if empty := re.fullmatch(r"Missing value for argument '(\S+)'. Expected (\d+) values", first):
+        return f"{empty[1]} needs {'a value' if empty[2] == '1' else f'{empty[2]} values'}"
+    for typed, _, value in (argument.partition("=") for argument in arguments):
+        if typed in known and value and first == f"Unrecognized options: {value}":
+            opposite = f"--no-{typed[2:]}"
+            return f"{typed} takes no value{f'; its opposite is {opposite}' if opposite in known else ''}"
     meant = _meant(arguments, known)
     if missing := re.match(r"Missing from heedful \S+ (\S+)", first):
         instead = next((typed for typed, here in meant.items() if missing[1] in here), None)

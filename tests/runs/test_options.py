@@ -19,8 +19,8 @@ from heedful.runs.options import (
     VocabularyPart,
     load_recipe,
     resolved,
-    without,
 )
+from heedful.runs.recipe_files import without
 
 
 def test_defaults_are_written_out():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from heedful.commands.making import translator_options
 from heedful.config import differences, to_toml
 from heedful.errors import UserError
-from heedful.runs.options import recipe_path, without
+from heedful.runs.recipe_files import recipe_path, without
 from heedful.runs.translator import make_plan
 from heedful.runs.translator_options import (
     RATES,

@@ -169,7 +169,8 @@ def prepare(
 
 def pretrain_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
-    from heedful.runs.options import RIVALS, SHAPE, PretrainOptions, Recipe, load_recipe, read_recipe, without
+    from heedful.runs.options import RIVALS, SHAPE, PretrainOptions, Recipe, load_recipe, read_recipe
+    from heedful.runs.recipe_files import without
 
     _refuse_shape(arguments, SHAPE)
     base = without(_base(arguments, Recipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
@@ -188,7 +189,7 @@ def pretrain_options(arguments: list[str]) -> Any:
 def _told_of_next_sentences(recipe: str | None, arguments: list[str]) -> bool:
     """Whether the user, or the recipe, says if a model is to learn them."""
     from heedful.config import read_toml
-    from heedful.runs.options import recipe_path
+    from heedful.runs.recipe_files import recipe_path
 
     typed = {"--nsp", "--no-nsp", "--no_nsp"} & {*arguments}
     return bool(typed) or (recipe is not None and "nsp" in read_toml(recipe_path(recipe)).get("objective", {}))
@@ -210,7 +211,7 @@ def finetune_options(arguments: list[str]) -> Any:
     from tyro import MISSING
 
     from heedful.runs.finetune_options import RIVALS, FinetuneOptions, FinetuneRecipe, load_recipe, read_recipe
-    from heedful.runs.options import without
+    from heedful.runs.recipe_files import without
 
     base = without(_base(arguments, FinetuneRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
     return parse(FinetuneOptions, "finetune", arguments, default=FinetuneOptions(settings=base, out=MISSING))
@@ -220,7 +221,7 @@ def translator_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.options import without
+    from heedful.runs.recipe_files import without
     from heedful.runs.translator_options import RIVALS, TranslatorOptions, TranslatorRecipe, load_recipe, read_recipe
 
     base = without(_base(arguments, TranslatorRecipe(), load_recipe, read_recipe), _put_aside(arguments, RIVALS))
@@ -232,7 +233,7 @@ def vectors_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.options import without
+    from heedful.runs.recipe_files import without
     from heedful.runs.word_options import RIVALS, WordOptions, WordRecipe, load_recipe, read_recipe
 
     if any(argument.partition("=")[0] == "--steps" for argument in arguments):
@@ -247,7 +248,8 @@ def vision_options(arguments: list[str]) -> Any:
     """The options of a run: those of its recipe, or of the run to resume, under what the user types."""
     from tyro import MISSING
 
-    from heedful.runs.options import NO_SHARDS, without
+    from heedful.runs.options import NO_SHARDS
+    from heedful.runs.recipe_files import without
     from heedful.runs.vision_options import DIGITS, RIVALS, VisionOptions, VisionRecipe, load_recipe, read_recipe
 
     if "--shard" in arguments:  # which its help does not list
@@ -276,7 +278,7 @@ def vision_options(arguments: list[str]) -> Any:
 
 def _base(arguments: list[str], plain: R, named: Callable[[str], R], read: Callable[[Path], R]) -> R:
     """What the options start from: a recipe that is named, the run to resume, or nothing in particular."""
-    from heedful.runs.options import RUN_FILE
+    from heedful.runs.recipe_files import RUN_FILE
 
     recipe, out = _value(arguments, "--recipe"), _value(arguments, "--out")
     if recipe is not None:

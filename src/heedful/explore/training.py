@@ -14,7 +14,7 @@ from typing import Any, Literal
 from heedful.errors import UserError
 from heedful.explore.refusals import NotThere
 from heedful.formats.word2vec import FILE as VECTORS
-from heedful.runs.options import RUN_FILE
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.train.log import FILE, SAMPLES
 
 State = Literal["running", "complete", "stopped"]

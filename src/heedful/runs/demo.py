@@ -19,8 +19,9 @@ from heedful.errors import Interrupted, UserError
 from heedful.predict import load
 from heedful.runs import corpus, pictures
 from heedful.runs.cache import default_cache
-from heedful.runs.options import RUN_FILE, PretrainOptions, Recipe, load_recipe, read_recipe, resolved
+from heedful.runs.options import PretrainOptions, Recipe, load_recipe, read_recipe, resolved
 from heedful.runs.pretrain import EVALUATION_TOKENS, evaluation_sampler, pretrain
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.train import log
 
 SENTENCES = (

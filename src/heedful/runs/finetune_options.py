@@ -5,7 +5,7 @@ Plain data, without torch, so that `--help` is instant. The attribute docstrings
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
@@ -13,7 +13,8 @@ from heedful.arguments import optional
 from heedful.config import from_tables, read_toml
 from heedful.data.columns import Columns, refuse_named
 from heedful.errors import UserError
-from heedful.runs.options import RUN_FILE, MachinePart, recipe_path
+from heedful.runs.options import MachinePart
+from heedful.runs.recipe_files import RUN_FILE, read_as, recipe_path
 
 Task = Literal["classify", "regress", "tag", "answer"]
 Pool = Literal["cls", "mean"]
@@ -263,7 +264,5 @@ def load_recipe(name: str) -> FinetuneRecipe:
 
 
 def read_recipe(path: Path) -> FinetuneRecipe:
-    """A recipe from a file; what is said of its making is passed over."""
-    tables: dict[str, Any] = read_toml(path)
-    tables.pop("made", None)
-    return from_tables(FinetuneRecipe, tables, str(path))
+    """A recipe from a file."""
+    return read_as(FinetuneRecipe, path)

@@ -18,7 +18,8 @@ from heedful.arguments import flag
 from heedful.config import differences, literal, read_toml, to_toml
 from heedful.durable import alone, sweep, write_file
 from heedful.errors import UserError
-from heedful.runs.options import RIVALS, RUN_FILE, Recipe
+from heedful.runs.options import RIVALS, Recipe
+from heedful.runs.recipe_files import RUN_FILE
 
 VERSIONS = ("heedful", "torch", "python")
 """What is noted of how a run was made; besides a digest of what it was told, and its cache."""

@@ -27,7 +27,7 @@ from heedful.predict.reading import answers
 from heedful.predict.texts import Classified
 from heedful.runs.evaluate import Evaluation, Mistake, as_json, figures, write_predictions
 from heedful.runs.folder import RESULT_FILE
-from heedful.runs.options import RUN_FILE
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.runs.see import told
 
 __all__ = ["as_json", "evaluate", "lines", "own_images", "write_predictions"]

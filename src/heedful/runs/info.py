@@ -26,7 +26,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict.loading import sees, translates
 from heedful.runs.folder import DIVERGED_FILE, RESULT_FILE, VERSIONS
-from heedful.runs.options import RUN_FILE
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.train import checkpoint, log
 
 POOLS = {"cls": "[CLS]", "mean": "the mean of all states"}

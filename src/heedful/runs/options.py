@@ -3,21 +3,16 @@
 Plain data, without torch, so that `--help` is instant. The attribute docstrings are the help.
 """
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import flag, optional
-from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
+from heedful.runs.recipe_files import read_as, recipe_path
 
-RUN_FILE = "heedful.toml"
-RECIPES = "recipes"
 NO_SHARDS = "--shard is for pretrain; leave it out: every process then has the whole model"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
 """Peak rates, lower for larger models: base stayed on the plateau of word frequencies with 3e-4 and learns with
@@ -34,7 +29,6 @@ CONTINUED_RATE = 1e-4
 SHAPE = ("size", "max_length", "pre_norm", "rotary_base", "positions", "gated", "bias", "segments", "init")
 """What is settled when a model is made, and can't be told one that goes on training."""
 
-R = TypeVar("R")
 Size = Literal["auto", "tiny", "mini", "small", "medium", "base", "large"]
 
 
@@ -351,42 +345,11 @@ RIVALS = {
 """What a flag puts aside of the recipe that it overrides."""
 
 
-def without(recipe: R, fields: Iterable[str]) -> R:
-    """The recipe with some fields as if it had never said anything about them."""
-    for full in fields:
-        name, _, inner = full.partition(".")
-        old = getattr(recipe, name)
-        new = without(old, [inner]) if inner else getattr(type(recipe)(), name)
-        recipe = replace(recipe, **{name: new})  # pyrefly: ignore
-    return recipe
-
-
 def load_recipe(name: str) -> Recipe:
     """A recipe by its name, from a TOML file or from the folder of a run."""
     return read_recipe(recipe_path(name))
 
 
-def recipe_path(name: str, kind: str = "") -> Path:
-    """The file of a recipe: one that comes along, by its name, the one of a run's folder, or any other.
-
-    A `kind` has a folder of its own, or no recipes that come along.
-    """
-    folder = Path(str(files("heedful"))) / RECIPES / kind
-    known = sorted(file.stem for file in folder.glob("*.toml"))
-    if name in known:
-        return folder / f"{name}.toml"
-    if (noted := Path(name) / RUN_FILE).is_file():
-        return noted
-    if Path(name).suffix == ".toml" or Path(name).is_file():
-        return Path(name)
-    near = difflib.get_close_matches(name, known, n=1)
-    others = f"choose from {', '.join(known)}, or name" if known else "name"
-    hint = f"did you mean {near[0]}?" if near else f"{others} a .toml file or the folder of a run"
-    raise UserError(f"there is no recipe {name!r}; {hint}")
-
-
 def read_recipe(path: Path) -> Recipe:
-    """A recipe from a file; what is said of its making is passed over."""
-    tables: dict[str, Any] = read_toml(path)
-    tables.pop("made", None)
-    return from_tables(Recipe, tables, str(path))
+    """A recipe from a file."""
+    return read_as(Recipe, path)

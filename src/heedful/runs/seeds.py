@@ -12,7 +12,7 @@ from heedful.errors import UserError
 from heedful.runs.finetune import finetune
 from heedful.runs.finetune_options import LOWER_IS_BETTER, FinetuneOptions, check, read_recipe
 from heedful.runs.folder import RESULT_FILE, claim, give_back, reclaim, require_unfinished
-from heedful.runs.options import RUN_FILE
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.train.log import FILE, Log
 from heedful.train.loop import Metrics
 

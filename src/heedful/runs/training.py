@@ -18,7 +18,8 @@ from heedful.errors import Interrupted, OfOneProcess, UserError
 from heedful.models.bert import BertConfig
 from heedful.runs.device import Compute, choose, short_of_memory, within_memory
 from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, typed
-from heedful.runs.options import NO_SHARDS, RUN_FILE, MachinePart
+from heedful.runs.options import NO_SHARDS, MachinePart
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import PeerLost, World, may_restart, world

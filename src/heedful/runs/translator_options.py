@@ -5,14 +5,14 @@ Plain data, without torch, so that `--help` is instant. The attribute docstrings
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from heedful.arguments import optional
-from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
-from heedful.runs.options import RunPart, recipe_path
+from heedful.runs.options import RunPart
+from heedful.runs.recipe_files import read_as, recipe_path
 
 RATES = {128: 2e-3, 256: 1.5e-3, 512: 7e-4, 1024: 3e-4}
 """Peak learning rates by width; the widths between them take that of the next wider. With batches of 4,096 tokens and
@@ -274,7 +274,5 @@ def load_recipe(name: str) -> TranslatorRecipe:
 
 
 def read_recipe(path: Path) -> TranslatorRecipe:
-    """A recipe from a file; what is said of its making is passed over."""
-    tables: dict[str, Any] = read_toml(path)
-    tables.pop("made", None)
-    return from_tables(TranslatorRecipe, tables, str(path))
+    """A recipe from a file."""
+    return read_as(TranslatorRecipe, path)

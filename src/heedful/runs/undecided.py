@@ -13,7 +13,8 @@ from heedful.models.bert import SIZES, BertForPretraining
 from heedful.runs.device import Compute
 from heedful.runs.fitting import find_tokens, made_up
 from heedful.runs.folder import amend
-from heedful.runs.options import RUN_FILE, Recipe, read_recipe, resolved
+from heedful.runs.options import Recipe, read_recipe, resolved
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.runs.sizing import matmul_rate, suited, worthwhile
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.tasks.term import Term

@@ -5,15 +5,15 @@ Plain data, without torch, so that `--help` is instant. The attribute docstrings
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, Suppress, arg
 
 from heedful.arguments import flag, optional
-from heedful.config import from_tables, read_toml
 from heedful.data.augmentation import Augmentation
 from heedful.errors import UserError
-from heedful.runs.options import MachinePart, recipe_path
+from heedful.runs.options import MachinePart
+from heedful.runs.recipe_files import read_as, recipe_path
 from heedful.train.schedule import seconds
 
 DIGITS = "digits"
@@ -270,8 +270,5 @@ def load_recipe(name: str) -> VisionRecipe:
 
 
 def read_recipe(path: Path) -> VisionRecipe:
-    """A recipe from a file, which says how it differs from the usual one; what is said of its making is passed
-    over."""
-    tables: dict[str, Any] = read_toml(path)
-    tables.pop("made", None)
-    return from_tables(VisionRecipe, tables, str(path), VisionRecipe())
+    """A recipe from a file, which says how it differs from the usual one."""
+    return read_as(VisionRecipe, path, VisionRecipe())

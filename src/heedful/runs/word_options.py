@@ -5,14 +5,13 @@ Plain data, without torch, so that `--help` is instant. The attribute docstrings
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import flag, optional
-from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
-from heedful.runs.options import recipe_path
+from heedful.runs.recipe_files import read_as, recipe_path
 
 EPOCHS = 5
 
@@ -132,7 +131,5 @@ def load_recipe(name: str) -> WordRecipe:
 
 
 def read_recipe(path: Path) -> WordRecipe:
-    """A recipe from a file; what is said of its making is passed over."""
-    tables: dict[str, Any] = read_toml(path)
-    tables.pop("made", None)
-    return from_tables(WordRecipe, tables, str(path))
+    """A recipe from a file."""
+    return read_as(WordRecipe, path)

@@ -34,7 +34,8 @@ from heedful.runs import corpus
 from heedful.runs.cache import cache_of
 from heedful.runs.device import choose, free_memory
 from heedful.runs.folder import note_diverged
-from heedful.runs.options import RUN_FILE, TextPart
+from heedful.runs.options import TextPart
+from heedful.runs.recipe_files import RUN_FILE
 from heedful.runs.training import interval, last_checkpoint, numbers, progress_of, reporter, resume_command, taken
 from heedful.runs.word_options import WordOptions, WordRecipe, WordVectorsPart, read_recipe, resolved
 from heedful.train import checkpoint

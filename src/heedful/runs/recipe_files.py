@@ -1,0 +1,58 @@
+"""Recipes of every kind: where their files are, how they are read, what a flag puts aside of them."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeVar
+
+from heedful.config import from_tables, read_toml
+from heedful.errors import UserError
+
+RUN_FILE = "heedful.toml"
+RECIPES = "recipes"
+
+R = TypeVar("R")
+
+
+def recipe_path(name: str, kind: str = "") -> Path:
+    """The file of a recipe: one that comes along, by its name, the one of a run's folder, or any other.
+
+    A `kind` has a folder of its own, or no recipes that come along.
+    """
+    folder = Path(str(files("heedful"))) / RECIPES / kind
+    known = sorted(file.stem for file in folder.glob("*.toml"))
+    if name in known:
+        return folder / f"{name}.toml"
+    if (noted := Path(name) / RUN_FILE).is_file():
+        return noted
+    if Path(name).suffix == ".toml" or Path(name).is_file():
+        return Path(name)
+    near = difflib.get_close_matches(name, known, n=1)
+    others = f"choose from {', '.join(known)}, or name" if known else "name"
+    hint = f"did you mean {near[0]}?" if near else f"{others} a .toml file or the folder of a run"
+    raise UserError(f"there is no recipe {name!r}; {hint}")
+
+
+def read_as(cls: type[R], path: Path, base: R | None = None) -> R:
+    """A recipe of a kind from a file; what is said of its making is passed over."""
+    tables = read_toml(path)
+    made = tables.pop("made", None)
+    known = {field.name for field in fields(cls)}  # pyrefly: ignore
+    strange = [name for name in tables if not difflib.get_close_matches(name, known)]
+    if made is not None and strange:  # all of a run's own names are known to its kind
+        raise UserError(
+            f"{path} is of another kind of run: it has {strange[0]!r}; name the folder of one of this kind"
+        )
+    return from_tables(cls, tables, str(path), base)
+
+
+def without(recipe: R, names: Iterable[str]) -> R:
+    """The recipe with some fields as if it had never said anything about them."""
+    for full in names:
+        name, _, inner = full.partition(".")
+        old = getattr(recipe, name)
+        new = without(old, [inner]) if inner else getattr(type(recipe)(), name)
+        recipe = replace(recipe, **{name: new})  # pyrefly: ignore
+    return recipe

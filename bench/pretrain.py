@@ -1,13 +1,14 @@
 """Pretraining speed beside a plain `transformers` loop, in one run, on the same examples.
 
-    python -m bench.pretrain [--size small] [--vocab-size 16000] [--data FILE …]
-    python -m bench.pretrain --device cuda --data SHARDS [--cases base-128 …] [--text full packed pairs] [--sides …]
+    python -m bench.pretrain [--vocab-size 16000] [--data FILE|FOLDER …]
+    with a GPU: [--cases base-128 …] [--text full packed pairs] [--sides …]
+    without, or with --device cpu: [--size small] [--batch-tokens 8192]
 
-With `--device cuda` it is another comparison, see `bench/pretrain_gpu.py`; its text is what `heedful prepare` wrote.
-On a CPU both sides train on the same real sentence pairs of the embedded corpus (or of --data) in the same order,
-with the same dropout, clipping and fused AdamW. The peer pads each batch to its longest sequence and is measured at
-several batch sizes, of which its best counts. Steps alternate, so that both sides meet the same weather. "Real"
-tokens are those that are not padding.
+The text is the embedded corpus, or any that `heedful pretrain` takes. With a GPU it is another comparison, see
+`bench/pretrain_gpu.py`. On a CPU both sides train on the same real sentence pairs in the same order, with the same
+dropout, clipping and fused AdamW. The peer pads each batch to its longest sequence and is measured at several batch
+sizes, of which its best counts. Steps alternate, so that both sides meet the same weather. "Real" tokens are those
+that are not padding.
 """
 
 import argparse
@@ -43,27 +44,24 @@ DEVICE = torch.device("cpu")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", default="small")
+    parser.add_argument("--data", nargs="*", default=[], help="text or prepared shards, not the embedded corpus")
     parser.add_argument("--vocab-size", type=int, default=16000)
-    parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=6, help="measured steps of each side")
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--data", nargs="*", default=[], help="text files instead of the embedded corpus")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    on_gpu = parser.add_argument_group("with --device cuda")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=here)
+    on_cpu = parser.add_argument_group("on a CPU")
+    on_cpu.add_argument("--size", default="small")
+    on_cpu.add_argument("--batch-tokens", type=int, default=8192)
+    on_cpu.add_argument("--dropout", type=float, default=0.1)
+    on_gpu = parser.add_argument_group("on a GPU")
     on_gpu.add_argument("--cases", nargs="+", default=["base-128", "base-512", "large-512"])
     on_gpu.add_argument("--text", nargs="+", choices=["full", "packed", "pairs"], default=["full", "pairs"])
     sides = ["ours", "ours, fp8", "transformers", "transformers, compiled"]
-    on_gpu.add_argument("--sides", nargs="+", choices=sides, default=sides)
+    told = f"any of {', '.join(map(repr, sides))}"
+    on_gpu.add_argument("--sides", nargs="+", choices=sides, default=sides, metavar="SIDE", help=told)
     on_gpu.add_argument("--tokens", nargs="+", type=int, default=[65536, 131072], help="batches of ours")
     on_gpu.add_argument("--peer-tokens", nargs="+", type=int, default=[16384, 32768, 65536])
     arguments = parser.parse_args()
-    if arguments.device == "cuda":
-        from bench.pretrain_gpu import main as on_device
-
-        on_device(arguments)
-        return
-
     asked = Recipe(
         corpus=tuple(arguments.data) or (str(builtin_corpus(default_cache(), print)),),
         vocabulary=VocabularyPart(vocab_size=arguments.vocab_size),
@@ -81,10 +79,16 @@ def main() -> None:
         cache=default_cache(),
         say=print,
     )
+    if arguments.device == "cuda":
+        from bench.pretrain_gpu import compare as compare_on_gpu
+
+        compare_on_gpu(shards, arguments)
+        return
+
     sizes = sorted({arguments.batch_tokens // 4, arguments.batch_tokens // 2, arguments.batch_tokens})
     speeds = compare(recipe, shards, sizes, arguments.steps)
     best = max(speed for name, speed in speeds.items() if name.startswith("transformers"))
-    print(f"\n{arguments.size}, vocabulary {arguments.vocab_size}, length 128, dropout {arguments.dropout}")
+    print(f"\n{arguments.size}, vocabulary {shards.tokenizer.vocab_size}, length 128, dropout {arguments.dropout}")
     for name, speed in speeds.items():
         print(f"  {name:<40} {speed:8,.0f} real tokens/s")
     print(f"  ours / transformers' best                {speeds['heedful'] / best:8.2f} x")

@@ -15,7 +15,6 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ import torch
 import transformers
 
 from bench.pretrain import padded, peer_config
-from heedful.data import shards as prepared
 from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
@@ -55,8 +53,8 @@ class Measured(NamedTuple):
     warming: float
 
 
-def main(arguments: argparse.Namespace) -> None:
-    found = prepared.load(Path(arguments.data[0]))
+def compare(found: Shards, arguments: argparse.Namespace) -> None:
+    """Print a line for each side with its best batch size, for every case and kind of text."""
     choose("cuda", "bf16").repeatable()
     ceiling = matmul_rate(DEVICE, torch.bfloat16)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}")

@@ -88,8 +88,9 @@ def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, r
         batch = suited(tokens / (ranks.ranks * recipe.optimizer.accumulation), recipe.objective.length)
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
         said.append(f"--batch-tokens budget: {batch}")
-    millions = float(f"{tokens / 1e6:.2g}")
-    _note(recipe, out, ranks, f"{', '.join(said)}; sees about {millions:,g} million tokens in the time")
+    about = float(f"{tokens:.2g}")
+    many = f"{about / 1e6:,g} million" if about >= 1e6 else f"{about:,.0f}"
+    _note(recipe, out, ranks, f"{', '.join(said)}; sees about {many} tokens in the time")
     return recipe
 
 

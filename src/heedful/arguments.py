@@ -16,6 +16,8 @@ from heedful.wording import any_of
 
 optional = functools.partial(arg, help_behavior_hint="")
 """An argument whose help says itself what happens without it."""
+several = functools.partial(arg, help_behavior_hint="(required)")
+"""At least one; tyro would show an empty list as what is taken by default."""
 
 LENGTHS = ("--epochs", "--steps", "--budget")
 """How long a run is told to be."""

@@ -80,6 +80,11 @@ def test_the_help_names_every_recipe(capsys: pytest.CaptureFixture, command: str
     assert {*re.findall(r"\w+", told)} > {file.stem for file in recipes.glob("*.toml")}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_help_shows_an_empty_default(capsys: pytest.CaptureFixture, command: str):
+    assert "(default: )" not in "\n".join(run(capsys, command, "--help"))
+
+
 def test_a_recipe_is_overridden_field_by_field(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     recipe = tmp_path / "mine.toml"
     recipe.write_text(

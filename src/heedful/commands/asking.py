@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import optional
+from heedful.arguments import optional, several
 from heedful.commands.output import say, warn
 from heedful.data.columns import Columns
 from heedful.errors import UserError
@@ -196,7 +196,7 @@ def embed(
 def search(
     model: Model,
     file: Annotated[Positional[str], arg(metavar="FILE")],
-    query: Annotated[Positional[tuple[str, ...]], arg(metavar="QUERY…")],
+    query: Annotated[Positional[tuple[str, ...]], several(metavar="QUERY…")],
     vectors: Annotated[Path | None, optional(metavar="FILE")] = None,
     top: int = 5,
     pool: Annotated[Literal["cls", "mean"] | None, optional(metavar="cls|mean")] = None,

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from tyro.conf import FlagCreatePairsOff, Positional
 
-from heedful.arguments import optional
+from heedful.arguments import optional, several
 from heedful.commands.output import say, warn
 from heedful.commands.serving import require, share_cores
 from heedful.errors import UserError
@@ -22,7 +22,7 @@ MOST_IMAGE = 500_000
 
 
 def explore(
-    model: Annotated[Positional[tuple[str, ...]], optional(metavar="MODEL…")],
+    model: Annotated[Positional[tuple[str, ...]], several(metavar="MODEL…")],
     text: Annotated[str | None, optional(metavar="TEXT")] = None,
     pair: Annotated[str | None, optional(metavar="TEXT")] = None,
     image: Annotated[Path | None, optional(metavar="FILE")] = None,

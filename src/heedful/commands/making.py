@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import optional, parse
+from heedful.arguments import optional, parse, several
 from heedful.commands.exploring import explore
 from heedful.commands.output import say
 from heedful.commands.serving import require
@@ -115,7 +115,7 @@ def train_vision(options: Any) -> None:
 
 
 def tokenizer(
-    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
+    corpus: Annotated[Positional[tuple[str, ...]], several(metavar="CORPUS…")],
     out: Annotated[Path, arg(metavar="FOLDER")],
     vocab_size: Annotated[int | None, optional(metavar="N")] = None,
     cased: Annotated[bool, FlagCreatePairsOff] = False,
@@ -143,7 +143,7 @@ def tokenizer(
 
 
 def prepare(
-    corpus: Annotated[Positional[tuple[str, ...]], arg(metavar="CORPUS…")],
+    corpus: Annotated[Positional[tuple[str, ...]], several(metavar="CORPUS…")],
     tokenizer: Annotated[Path, arg(metavar="FOLDER")],
     out: Annotated[Path, arg(metavar="FOLDER")],
     text: Annotated[str | None, optional(metavar="COLUMN")] = None,

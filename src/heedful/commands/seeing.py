@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import optional
+from heedful.arguments import optional, several
 from heedful.commands.output import say, warn
 
 Flag = Annotated[bool, FlagCreatePairsOff]
@@ -13,7 +13,7 @@ Flag = Annotated[bool, FlagCreatePairsOff]
 
 def see(
     model: Annotated[Positional[Path], arg(metavar="MODEL")],
-    image: Annotated[Positional[tuple[str, ...]], arg(metavar="IMAGE…")],
+    image: Annotated[Positional[tuple[str, ...]], several(metavar="IMAGE…")],
     top: int = 3,
     json: Flag = False,
     picture: Annotated[Path | None, optional(metavar="FILE")] = None,

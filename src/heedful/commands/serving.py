@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional
 
-from heedful.arguments import optional
+from heedful.arguments import optional, several
 from heedful.commands.output import say, warn
 from heedful.errors import UserError
 from heedful.serve.limits import Limits
@@ -24,7 +24,7 @@ NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "multipart", "prometheus_
 
 
 def serve(
-    model: Annotated[Positional[tuple[str, ...]], optional(metavar="MODEL…")],
+    model: Annotated[Positional[tuple[str, ...]], several(metavar="MODEL…")],
     host: str = "127.0.0.1",
     port: int = 8080,
     key_file: Annotated[Path | None, optional(metavar="FILE")] = None,

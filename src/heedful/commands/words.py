@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from heedful.arguments import optional
+from heedful.arguments import optional, several
 from heedful.commands.output import say, warn
 from heedful.errors import UserError
 
@@ -22,7 +22,7 @@ def train_vectors(options: Any) -> None:
 
 def nearest(
     vectors: Annotated[Positional[Path], arg(metavar="FOLDER|FILE")],
-    word: Annotated[Positional[tuple[str, ...]], arg(metavar="WORD…")],
+    word: Annotated[Positional[tuple[str, ...]], several(metavar="WORD…")],
     plus: Annotated[tuple[str, ...], optional(metavar="WORD…")] = (),
     minus: Annotated[tuple[str, ...], optional(metavar="WORD…")] = (),
     top: int = 10,
@@ -53,7 +53,7 @@ def nearest(
 
 def contrast(
     model: Annotated[Positional[Path], arg(metavar="MODEL")],
-    text: Annotated[Positional[tuple[str, ...]], arg(metavar="TEXT TEXT")],
+    text: Annotated[Positional[tuple[str, ...]], several(metavar="TEXT TEXT")],
     word: Annotated[str, arg(metavar="WORD")],
     vectors: Annotated[Path | None, optional(metavar="FOLDER|FILE")] = None,
     corpus: Annotated[tuple[str, ...], optional(metavar="CORPUS…")] = (),

@@ -1,12 +1,15 @@
 """Workers give what this process would, and are gone when it, or who asked for them, is."""
 
+import fcntl
 import gc
 import os
 import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +91,60 @@ def test_several_threads_get_their_own_answers(workers: TokenWorkers, trained: T
         thread.join()
     assert not wrong
     assert workers.ready
+
+
+class Marked(str):
+    """A text that knows more, as a piece of a parsed page does."""
+
+    def __new__(cls, text: str) -> "Marked":
+        made = super().__new__(cls, text)
+        made.page = threading.Lock()  # which no other process can have
+        return made
+
+
+def test_texts_may_be_of_a_class_of_their_own(workers: TokenWorkers, trained: Tokenizer):
+    texts = [Marked(text) for text in TEXTS]
+    assert same(workers.text_inputs(texts, texts, 64), text_inputs(trained, TEXTS, TEXTS, 64))
+    assert workers.ready
+
+
+def test_what_no_worker_can_be_told_is_read_here(workers: TokenWorkers):
+    with pytest.raises(UserError, match="is not a text"):
+        workers.text_inputs([threading.Lock(), "the mill"], None, 64)  # pyrefly: ignore
+    assert not workers.ready
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux tells of processes and pipes")
+def test_an_answer_is_whole_although_the_worker_was_stopped(
+    workers: TokenWorkers, trained: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    """A write that a signal breaks off has written a part."""
+    receive = token_workers._receive
+
+    def later(worker: subprocess.Popen[bytes]) -> Any:
+        assert worker.stdout is not None
+        until(lambda: waiting(worker.stdout) == fcntl.fcntl(worker.stdout, fcntl.F_GETPIPE_SZ))
+        for number, state in ((signal.SIGSTOP, "T"), (signal.SIGCONT, "S")):
+            os.kill(worker.pid, number)
+            until(lambda state=state: Path(f"/proc/{worker.pid}/stat").read_text().split()[2] == state)
+        return receive(worker)
+
+    monkeypatch.setattr(token_workers, "_receive", later)
+    texts = ["the old mill " * 20] * 4000
+    assert same(workers.text_inputs(texts, None, 64), text_inputs(trained, texts, None, 64))
+    assert workers.ready
+
+
+def waiting(pipe: Any) -> int:
+    """Bytes that have been written and not read."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def until(there: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not there():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def starting() -> list[threading.Thread]:
@@ -272,6 +329,8 @@ def start(workers):
             thread.join()
 """
 """Starts workers, and waits for them."""
+PYTHON = [sys.executable, "-W", "ignore::DeprecationWarning", "-c"]
+"""From 3.12 on, Python says of every fork beside threads that it may go wrong; here it is seen that it does not."""
 
 FORKING = (
     BEGIN
@@ -300,7 +359,7 @@ if child:
 
 
 def test_a_fork_reads_its_texts_itself():
-    run = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([*PYTHON, FORKING], capture_output=True, text=True, timeout=60, check=False)
     *both, last = run.stdout.splitlines()
     assert (run.returncode, run.stderr, sorted(both), last) == (0, "", ["0 False 0", "0 True 0"], "5")
 
@@ -332,7 +391,7 @@ if child:
 
 def test_a_fork_ends_although_a_thread_was_waiting_for_an_answer():
     """Its copies of what that thread had taken are never given back."""
-    run = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run([*PYTHON, WAITING], capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stderr, run.stdout) == (0, "", "0\n")
 
 
@@ -363,24 +422,34 @@ from heedful.data import tokenizer
 from heedful.data.token_workers import TokenWorkers
 made = tokenizer.train(lambda: ["the old mill", "the old bridge"] * 3, 40, exactly=False)
 workers = TokenWorkers(made, count=2, many=0, few=1)
-if sys.argv[1] != "early":
+end, slow = sys.argv[1:]
+if end == "early":
+    sys.executable = slow
+else:
     start(workers)
-assert len(workers.text_inputs(["the mill"] * 5, None, 64).tokens) == 5 and workers.ready == (sys.argv[1] != "early")
+assert len(workers.text_inputs(["the mill"] * 5, None, 64).tokens) == 5 and workers.ready == (end != "early")
+while len(workers._workers) < 2:
+    pass
 print(*(worker.pid for worker in workers._workers), flush=True)
-if sys.argv[1] == "kill":
+if end == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 """
 )
 
 
 @pytest.mark.parametrize(("end", "code"), [("kill", -signal.SIGKILL), ("exit", 0), ("early", 0)])
-def test_they_end_with_a_script_that_has_no_main(end: str, code: int):
+def test_they_end_with_a_script_that_has_no_main(end: str, code: int, tmp_path: Path):
     """`multiprocessing` would run such a script again in every process, which would then print more lines.
 
     One ends early: while its workers are being started.
     """
-    run = subprocess.run([sys.executable, "-c", SCRIPT, end], capture_output=True, text=True, timeout=60, check=False)
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o700)
+    command = [sys.executable, "-c", SCRIPT, end, str(slow)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stderr, run.stdout.count("\n")) == (code, "", 1)
+    assert len(run.stdout.split()) == 2
     for pid in run.stdout.split():
         try:
             process = os.pidfd_open(int(pid))

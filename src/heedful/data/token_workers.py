@@ -43,8 +43,6 @@ ALONE = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_T
 """What keeps a worker from starting threads."""
 SIZE = 8
 """Bytes before an answer that say how long it is."""
-FAILS = (OSError, EOFError, ValueError, MemoryError, pickle.UnpicklingError)
-"""What may go wrong between two processes: pipes that break, end or are closed, answers that can't be taken."""
 
 Worker = subprocess.Popen[bytes]
 Arrays = tuple[np.ndarray, ...]
@@ -135,11 +133,11 @@ class TokenWorkers:
             try:
                 for worker, first in parts:
                     some = slice(first, first + size)
-                    _send(worker, (texts[some], None if pairs is None else pairs[some], length))
+                    _send(worker, (_plain(texts[some]), None if pairs is None else _plain(pairs[some]), length))
                 answers = [_receive(worker) for worker, _ in parts]
                 # A text may have been refused: whoever reads it here will say why.
                 return [] if None in answers else answers
-            except FAILS:  # one has died
+            except Exception:  # one has died, or can't be asked: texts can be read here
                 self._end()
                 return []
             except BaseException:  # interrupted: what the workers still say answers no later request
@@ -154,11 +152,21 @@ def usual() -> int:
     return count if able and count >= FEWEST else 0
 
 
+def _plain(texts: Sequence[str]) -> list[str]:
+    """The texts without what classes of their own add to them, which may be the documents that they are from."""
+    return [str.__str__(text) if isinstance(text, str) else text for text in texts]
+
+
 def _send(worker: Worker, message: object) -> None:
-    assert worker.stdin is not None
-    left = memoryview(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    assert isinstance(worker.stdin, io.RawIOBase)
+    _write(worker.stdin, pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def _write(stream: io.RawIOBase, message: bytes) -> None:
+    """All of it, without a buffer; a process that is stopped and goes on has written a part."""
+    left = memoryview(message)
     while left:
-        left = left[worker.stdin.write(left) :]
+        left = left[stream.write(left) :]
 
 
 def _receive(worker: Worker) -> Any:
@@ -192,14 +200,13 @@ def _kill(workers: list[Worker]) -> None:
 def work() -> None:
     """Answer requests until there are no more: what a worker does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for who asks, and it will see to the rest
-    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    asked, answers = sys.stdin.buffer, io.FileIO(sys.stdout.fileno(), "w", closefd=False)
     try:
         tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(pickle.load(asked)))
         answer: Arrays | None = ()
         while True:
             said = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-            answers.write(len(said).to_bytes(SIZE, "big") + said)
-            answers.flush()
+            _write(answers, len(said).to_bytes(SIZE, "big") + said)
             answer = _answer(tokenizer, *pickle.load(asked))
     except (EOFError, BrokenPipeError):  # nobody asks any more
         return

@@ -4,13 +4,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import psutil
 import torch
 from torch import nn
 
+from heedful import container
 from heedful.errors import UserError
 from heedful.nn import fp8, kernels
 
@@ -21,20 +21,14 @@ except ImportError:  # Windows
 
 Model = TypeVar("Model", bound=nn.Module)
 
-LIMITS = Path("/sys/fs/cgroup")
-"""Where a container finds what it may take."""
-_LIMIT_FILES = (
-    ("memory.max", "memory.current", "memory.stat"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-)
-"""In the two versions that there are: the limit, what is taken, and for what."""
-_FILES = ("inactive_file ", "active_file ")
 SPARED = 0.05
 """Share of the free memory that training leaves alone: the system kills somebody before the last of it is taken."""
 REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 """What is said where memory is refused."""
 NO_THREAD = "can't start new thread"
 """What is said where none is left for a thread's stack; but also where there may be no more threads."""
+THREADS, STACK = 16, 8 << 20
+"""What may still be started besides the threads that multiply; of each stack much is set aside and little used."""
 
 
 class Compute(NamedTuple):
@@ -110,7 +104,9 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
         yield
         return
     before, most = resource.getrlimit(resource.RLIMIT_DATA)
-    room = (1 - SPARED) * (free_memory(device) + psutil.swap_memory().free) / processes
+    # The threads that multiply end the whole process if they are refused, so they start before there is a limit.
+    torch.ones(torch.get_num_threads() << 16).sum()
+    room = (1 - SPARED) * (free_memory(device) + psutil.swap_memory().free) / processes + THREADS * STACK
     bounds = [psutil.Process().memory_info().data + int(room), before, most]
     limited = False
     with suppress(OSError, ValueError):  # not every system lets it be set
@@ -140,13 +136,5 @@ def free_memory(device: torch.device) -> int:
     """Bytes that can be taken now: of a GPU, or of the host and what a container may have of it."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    free = psutil.virtual_memory().available
-    for names in _LIMIT_FILES:
-        try:
-            limit, taken, told = ((LIMITS / name).read_text(encoding="ascii") for name in names)
-            # Files that were read lie in memory until somebody needs it.
-            files = sum(int(line.split()[1]) for line in told.splitlines() if line.startswith(_FILES))
-            free = min(free, max(0, int(limit) - int(taken) + files))
-        except (OSError, ValueError):  # no such file, or no limit
-            continue
-    return free
+    free, ours = psutil.virtual_memory().available, container.memory()
+    return free if ours is None else min(free, ours)

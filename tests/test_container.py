@@ -1,0 +1,62 @@
+"""A container's limits, in the two versions of Linux's files."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from heedful import container
+from heedful.cores import cores
+
+STAT = "anon 13\ninactive_file 17\nactive_file 5\ntotal_active_file 7\n"
+
+
+@pytest.fixture(autouse=True)
+def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(container, "LIMITS", tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, names: Sequence[str], contents: Sequence[str]) -> None:
+    for name, content in zip(names, contents, strict=True):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{content}\n", encoding="ascii")
+
+
+def test_without_its_files_there_is_no_limit():
+    assert (container.memory(), container.cores()) == (None, None)
+
+
+@pytest.mark.parametrize("names", container.MEMORY)
+@pytest.mark.parametrize(
+    ("limit", "left"), [("1009", 1009 - 701 + 17 + 5), ("600", 0), (str(2**80), 2**80 - 701 + 17 + 5), ("max", None)]
+)
+def test_memory_is_what_is_not_taken_or_holds_files(limits: Path, names: Sequence[str], limit: str, left: int | None):
+    write(limits, names, (limit, "701", STAT))
+    assert container.memory() == left
+
+
+@pytest.mark.parametrize(
+    ("names", "told", "found"),
+    [
+        (("cpu.max",), ("200000 100000",), 2),
+        (("cpu.max",), ("250000 100000",), 3),
+        (("cpu.max",), ("50000 100000",), 1),
+        (("cpu.max",), ("max 100000",), None),
+        (container.SHARES[1], ("300000", "100000"), 3),
+        (container.SHARES[1], ("-1", "100000"), None),
+    ],
+)
+def test_a_share_of_time_is_worth_some_cores(
+    limits: Path, names: Sequence[str], told: Sequence[str], found: int | None
+):
+    write(limits, names, told)
+    assert container.cores() == found
+
+
+@pytest.mark.parametrize(("quota", "found"), [(None, 7), (3, 3), (11, 7)])
+def test_cores_are_those_of_the_process_or_fewer(monkeypatch: pytest.MonkeyPatch, quota: int | None, found: int):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7), raising=False)
+    monkeypatch.setattr(container, "cores", lambda: quota)
+    assert cores() == found

@@ -13,6 +13,7 @@ SECOND = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "3"}
     ("told", "is_alone", "speaks", "before"),
     [
         ({}, True, True, ""),
+        ({"RANK": "3"}, True, True, ""),  # another program's
         (FIRST, False, True, ""),
         (FIRST_OF_ANOTHER_MACHINE, False, True, "process 2 of 3, on {}: "),
         (SECOND, False, False, "process 1 of 3, on {}: "),

@@ -119,8 +119,9 @@ def _meant(arguments: list[str], known: set[str]) -> dict[str, list[str]]:
 def _likely(typed: str, known: set[str]) -> list[str]:
     """The options that one which there is not may mean, if any."""
     if typed not in ELSEWHERE:
-        begun = (flag for flag in sorted(known) if len(typed) > SHORT and flag.startswith(typed))
-        near = _near(typed, [*known, *ELSEWHERE], SURE) or next(begun, None) or _near(typed, known, LIKELY)
+        mixed = next((flag for flag in sorted(known) if sorted(flag) == sorted(typed)), None)
+        begun = next((flag for flag in sorted(known) if len(typed) > SHORT and flag.startswith(typed)), None)
+        near = mixed or _near(typed, [*known, *ELSEWHERE], SURE) or begun or _near(typed, known, LIKELY)
         if near is None or near in known:
             return [near] if near else []
         typed = near

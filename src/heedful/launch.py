@@ -20,6 +20,6 @@ def speaks_for_all() -> bool:
 def signed(line: str) -> str:
     """A line with the process that it is from, unless that is the first."""
     rank = os.environ.get("RANK", "0")
-    if rank == "0":
+    if rank == "0" or alone():
         return line
     return f"process {rank} of {os.environ.get('WORLD_SIZE', '1')}, on {platform.node()}: {line}"

@@ -213,6 +213,12 @@ def test_an_old_vocabulary_without_special_tokens_is_refused(tmp_path):
         load(tmp_path)
 
 
+def test_a_vocabulary_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(UserError, match=r"/vocab.txt is not a tokenizer .*; copy or train it again"):
+        load(tmp_path)
+
+
 def test_masks_of_the_vocabulary(of_words):
     made = of_words(["mill", "##er", "#", "##s"])
     assert made.continues.tolist() == [False] * 5 + [False, True, False, True]

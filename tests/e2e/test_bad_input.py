@@ -370,6 +370,8 @@ def test_a_folder_that_may_not_be_written(command: Command, good: Path, monkeypa
         (["finetune", "model", "a.csv", "--out", "x", "--budget", "5m"], "did you mean --epochs?"),
         (["finetune", "model", "a.csv", "--out", "x", "--learning-rate", "1"], "did you mean --lr?"),
         (["pretrain", "a.txt", "--out", "x", "--step", "3"], "did you mean --steps?"),
+        (["predict", "model", "a.txt", "--tpo", "3"], "did you mean --top?"),
+        (["pretrain", "a.txt", "--otu", "x"], "--out is missing; --otu is not an option, did you mean --out?"),
         (["pretrain", "a.txt", "--out", "x", "--data", "b.txt"], "--data, b.txt (heedful"),  # not --gated
         (["evaluate", "model", "a.csv", "--output", "x"], "--output, x (heedful"),  # it has no --out
         (["pretrian", "a.txt"], "there is no command 'pretrian'; did you mean 'pretrain'?"),

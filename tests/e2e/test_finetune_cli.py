@@ -322,6 +322,19 @@ def test_labels_are_separated_as_in_training(
     assert run(capsys, "evaluate", tmp_path / "out", file)[0] == "40 examples"
 
 
+def test_the_ending_of_a_file_says_how_answers_are_written(
+    classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    (tmp_path / "texts.txt").write_text("the fine river\n", encoding="utf-8")
+    for name, flags, begin in (
+        ("a.TSV", (), "label\t"),
+        ("a.JSONL", (), "{"),
+        ("a.out", ("--format", "tsv"), "label\t"),
+    ):
+        run(capsys, "predict", classifier, tmp_path / "texts.txt", "--out", tmp_path / name, *flags)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(begin)
+
+
 def test_what_search_and_predict_refuse(
     classifier: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
@@ -331,7 +344,7 @@ def test_what_search_and_predict_refuse(
         ("search", encoder, file): "there is nothing to look for; give a QUERY after the file, or several",
         ("search", encoder, file, "the \udcff"): "'the \\udcff' is not UTF-8 at character 5; convert it first",
         ("predict", classifier, file, "--out", tmp_path / "a.csv"): (
-            f"answers are written as jsonl or tsv, not as csv; try --out {tmp_path / 'a.tsv'}"
+            f"answers are written as jsonl or tsv, not as csv; try --out {tmp_path / 'a.tsv'}, or say --format"
         ),
     }
     for arguments, said in refused.items():

@@ -17,6 +17,11 @@ from heedful.wording import shortened
 
 LONGEST_HIT = 300
 """Characters of a text that was found, on a terminal."""
+FORMATS: dict[str, Literal["jsonl", "tsv"]] = {
+    **dict.fromkeys(("", ".jsonl", ".ndjson", ".json", ".txt"), "jsonl"),
+    ".tsv": "tsv",
+}
+"""How answers are written to a file with such an ending."""
 
 Flag = Annotated[bool, FlagCreatePairsOff]
 Column = Annotated[str | None, optional(metavar="COLUMN")]
@@ -121,10 +126,12 @@ def predict(
         every=all,
         echo=echo,
     )
-    form = format or ("tsv" if out is not None and out.suffix == ".tsv" else "jsonl")
-    if format is None and out is not None and out.suffix.lower() in (".csv", ".parquet"):
+    form = format or FORMATS.get("" if out is None else out.suffix.lower())
+    if form is None:
+        assert out is not None
         raise UserError(
-            f"answers are written as jsonl or tsv, not as {out.suffix[1:]}; try --out {out.with_suffix('.tsv')}"
+            f"answers are written as jsonl or tsv, not as {out.suffix[1:]}; "
+            f"try --out {out.with_suffix('.tsv')}, or say --format"
         )
     if form == "tsv" and n_best > 1:
         raise UserError("a line of tsv holds one answer; leave --n-best out, or write jsonl")

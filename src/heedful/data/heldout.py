@@ -1,8 +1,8 @@
 """What is held out: decided by content alone, never by order.
 
 A document of a corpus is always on the same side, in whatever corpus and beside whatever else; a larger share holds
-out what a smaller one did and more. Of a list, which is all there at once, exactly a share is held out. Knows nothing
-of files.
+out what a smaller one did and more. Of a list, which is all there at once, the share is held out as exactly as equal
+contents, which stay together, allow. Knows nothing of files.
 """
 
 from collections import Counter

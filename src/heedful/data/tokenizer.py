@@ -194,7 +194,8 @@ def load(folder: str | Path) -> Tokenizer:
     try:
         if path.is_file():
             return Tokenizer(tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8")), str(path))
-        if (folder / "vocab.txt").is_file():
+        path = folder / "vocab.txt"
+        if path.is_file():
             return _from_old_folder(folder)
     except UserError:
         raise

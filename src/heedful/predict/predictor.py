@@ -1,6 +1,7 @@
 """An encoder as something to ask: texts in, answers out. Lists in, lists out; one in, one out."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import cached_property
 from numbers import Integral
 from typing import Any, get_args, overload
@@ -274,8 +275,9 @@ class Predictor:
             return
         if self.workers is not None and isinstance(reader, TextReader):
             self.workers.expect(count)
-        for one in answered(reader, examples, pace):
-            yield one.found if isinstance(one.found, np.ndarray) else list(sound(one.found))
+        with closing(answered(reader, examples, pace)) as chunks:
+            for one in chunks:
+                yield one.found if isinstance(one.found, np.ndarray) else list(sound(one.found))
 
 
 def _given(texts: Any) -> tuple[bool, Sequence[Any]]:

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -77,8 +78,7 @@ def embed(
     read = TextDigest()
     items = read.over(texts(source, columns, errors=errors))
     pace = Pace() if source is None else predictor.pace(reader)
-    found = answered(reader, items, pace)
-    with new_file(out) as file:
+    with closing(answered(reader, items, pace)) as found, new_file(out) as file:
         dim, skipped = _write(file, found, skip_bad)
         if not dim:
             raise UserError(f"{source or 'standard input'} has no text to embed; give one that has")

@@ -18,7 +18,11 @@ from heedful.wording import shortened
 LONGEST_HIT = 300
 """Characters of a text that was found, on a terminal."""
 FORMATS: dict[str, Literal["jsonl", "tsv"]] = {
-    **dict.fromkeys(("", ".jsonl", ".ndjson", ".json", ".txt"), "jsonl"),
+    "": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".txt": "jsonl",
     ".tsv": "tsv",
 }
 """How answers are written to a file with such an ending."""

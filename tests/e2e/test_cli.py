@@ -15,7 +15,7 @@ import pytest
 import heedful
 from heedful.cli import COMMANDS, main
 from heedful.runs import demo, pretrain
-from heedful.runs.options import Recipe, VocabularyPart, load_recipe, read_recipe
+from heedful.runs.options import LEARNING_RATES, Recipe, VocabularyPart, load_recipe, read_recipe
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SMALL = ("--size", "tiny", "--length", "32", "--batch-tokens", "256", "--steps", "4", "--evaluations", "2")
@@ -110,6 +110,18 @@ def test_a_typed_budget_puts_a_recipes_steps_aside(home: Path, tmp_path: Path, c
     with pytest.raises(SystemExit):  # both typed is still a mistake
         main(["pretrain", *map(str, given), "--budget", "1s", "--steps", "1", "--out", str(tmp_path / "no")])
     assert "exclude each other" in capsys.readouterr().err
+
+
+def test_what_a_run_chose_for_itself_is_chosen_anew_where_it_is_a_recipe(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    cache = ("--cache", home / "cache")
+    run(capsys, "pretrain", "--recipe", home / "model", "--size", "mini", *cache, "--out", tmp_path / "mini")
+    made, before = (read_recipe(folder / "heedful.toml") for folder in (tmp_path / "mini", home / "model"))
+    rates = (before.optimizer.lr, made.optimizer.lr)
+    assert rates == (LEARNING_RATES["tiny"], LEARNING_RATES["mini"])
+    assert made.objective == before.objective
+    assert (made.run, made.vocabulary) == (before.run, before.vocabulary)
 
 
 def test_a_model_to_go_on_with_puts_a_recipes_size_aside(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_bytes(
 def test_a_folders_recipe_makes_it_again_and_can_be_overridden(
     classifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    run(capsys, "finetune", "--recipe", classifier / "heedful.toml", "--out", tmp_path / "same")
+    run(capsys, "finetune", "--recipe", classifier, "--out", tmp_path / "same")
     assert (tmp_path / "same/model.safetensors").read_bytes() == (classifier / "model.safetensors").read_bytes()
     given = ("--pool", "mean", "--epochs", "1", "--evaluations", "1")
     run(capsys, "finetune", "--recipe", classifier / "heedful.toml", "--out", tmp_path / "other", *given)

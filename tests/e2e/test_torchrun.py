@@ -406,11 +406,29 @@ def test_processes_that_were_told_different_things_are_refused(home: Path, start
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
 
+    # Who multiplies in 8 bits asks all whether they can; the others would not answer.
+    ends = start(pretrain(home, "odd"), pretrain(home, "odd", "--fp8"))
+    said = "heedful: process 1 was given another --fp8 than process 0; "
+    said += "give all the same command, and let all see the same --out\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+
     command = [*others["finetune"], "--out", home / "odd"]
     ends = start(command, command, patch=OTHER_DATA)
     said = "heedful: process 1 has read other data than process 0; give every node the same files\n"
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
+
+
+def test_what_no_process_can_do_is_said_once_and_what_one_can_not_of_that_one(home: Path, start: Started):
+    command = pretrain(home, "eight", "--fp8")
+    said = "--fp8 is for GPUs, and a CPU is used here; go on with --no-fp8\n"
+    ends = start(command, command)
+    assert [(end.code, end.err) for end in ends] == [(2, f"heedful: {said}"), (2, "")]
+    one_can = 'from heedful.runs.device import Compute\nif os.environ["RANK"] == "0":\n    '
+    one_can += "Compute.require_fp8 = lambda _: None"
+    ends = start(command, command, patch=one_can)
+    assert [(end.code, end.err) for end in ends] == [(2, f"heedful: process 1 can't go on: {said}"), (2, "")]
+    assert not (home / "eight").exists()
 
 
 def test_what_all_were_told_wrongly_is_said_once(home: Path, start: Started):
@@ -425,13 +443,14 @@ def test_what_all_were_told_wrongly_is_said_once(home: Path, start: Started):
 
 def test_what_is_wrong_with_a_model_or_a_checkpoint_is_said_once(home: Path, start: Started):
     """Although every process reads them."""
-    start.well(pretrain(home, "one-segment", "--segments", "1", "--no-nsp", "--steps", "1"))
-    given = ["--from", home / "one-segment", "--nsp", "--length", "32", "--steps", "3", "--device", "cpu"]
+    start.well(pretrain(home, "torn", "--steps", "1"))
+    (home / "torn" / "model.safetensors").write_bytes(b"torn")
+    given = ["--from", home / "torn", "--nsp", "--length", "32", "--steps", "3", "--device", "cpu"]
     command = ["pretrain", home / "text.txt", *given, "--out", home / "wrong", "--cache", home / "cache"]
     ends = start(command, command)
-    said = f"heedful: {home / 'one-segment'} has one segment, so it can't tell two sentences apart; use --no-nsp\n"
+    assert ends[0].err.startswith(f"heedful: {home / 'torn' / 'model.safetensors'} is truncated, corrupted or not")
     # The other does not know why the first has gone; under torchrun it would say nothing.
-    assert [end.err for end in ends] == [said, f"heedful: {SECOND}: {NOTHING.format(home / 'wrong')}"]
+    assert ends[1].err == f"heedful: {SECOND}: {NOTHING.format(home / 'wrong')}"
 
     start(*[pretrain(home, "damaged")] * 2, patch='at(objective, "pretraining_terms", rank=0, call=4)')
     for file in (home / "damaged" / "checkpoints").glob("*/state.json"):

@@ -137,6 +137,28 @@ def test_what_was_changed_by_hand_is_another_run(tmp_path: Path, old: str, new: 
     reclaim(tmp_path, RECIPE, read_recipe)
 
 
+def test_a_run_is_a_recipe_of_what_it_was_told(tmp_path: Path):
+    told = Recipe(corpus=("a.txt",), optimizer=OptimizerPart(batch_tokens="auto"), run=PretrainRun(steps=7))
+    begun = resolved(told)
+    claim(tmp_path / "out", begun, None, told)
+    decided = replace(begun, optimizer=replace(begun.optimizer, batch_tokens=512))
+    amend(tmp_path / "out", decided, told=begun)
+    assert read_recipe(tmp_path / "out" / "heedful.toml") == decided
+    assert load_recipe(str(tmp_path / "out" / "heedful.toml")) == decided
+    assert load_recipe(str(tmp_path / "out")) == told
+
+
+def test_what_a_resumed_run_is_told_anew_is_noted(tmp_path: Path):
+    claim(tmp_path, RECIPE, None, Recipe())
+    chosen = load_recipe(str(tmp_path))
+    anew = replace(RECIPE, run=replace(RECIPE.run, keep=5))
+    with taken(tmp_path, anew, anew, read_recipe, World(), resume=True):
+        pass
+    assert read_recipe(tmp_path / "heedful.toml") == anew
+    assert load_recipe(str(tmp_path)).optimizer == chosen.optimizer != anew.optimizer
+    reclaim(tmp_path, anew, read_recipe)
+
+
 def test_its_cache_is_noted_for_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     claim(tmp_path / "usual", RECIPE)
@@ -144,10 +166,11 @@ def test_its_cache_is_noted_for_a_run_that_goes_on(tmp_path: Path, monkeypatch: 
     claim(tmp_path / "out", RECIPE, Path("my cache"))
     amend(tmp_path / "out", replace(RECIPE, run=replace(RECIPE.run, seed=5)))
     assert noted_cache(tmp_path / "out") == tmp_path / "my cache"
-    with taken(tmp_path / "out", read_recipe(tmp_path / "out/heedful.toml"), read_recipe, World(), resume=True):
+    noted = read_recipe(tmp_path / "out/heedful.toml")
+    with taken(tmp_path / "out", noted, noted, read_recipe, World(), resume=True):
         assert noted_cache(tmp_path / "out") == tmp_path / "my cache"
     other = {"resume": True, "cache": tmp_path / "other"}
-    with taken(tmp_path / "out", read_recipe(tmp_path / "out/heedful.toml"), read_recipe, World(), **other):
+    with taken(tmp_path / "out", noted, noted, read_recipe, World(), **other):
         pass
     assert noted_cache(tmp_path / "out") == tmp_path / "other"
     assert read_recipe(tmp_path / "out" / "heedful.toml").run.seed == 5
@@ -157,7 +180,10 @@ def test_its_cache_is_noted_for_a_run_that_goes_on(tmp_path: Path, monkeypatch: 
 def test_a_cache_that_can_not_be_used_does_not_take_the_place_of_one_that_can(tmp_path: Path):
     claim(tmp_path, RECIPE, tmp_path / "good")
     mistyped = {"resume": True, "cache": tmp_path / "heedful.toml"}
-    with pytest.raises(UserError, match="name a folder"), taken(tmp_path, RECIPE, read_recipe, World(), **mistyped):
+    with (
+        pytest.raises(UserError, match="name a folder"),
+        taken(tmp_path, RECIPE, RECIPE, read_recipe, World(), **mistyped),
+    ):
         require_folder(tmp_path / "heedful.toml")
     assert noted_cache(tmp_path) == tmp_path / "good"
 

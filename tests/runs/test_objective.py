@@ -1,5 +1,6 @@
 """What turns a batch into sums, and who may have it compiled."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from heedful.models.bert import BertConfig, BertForPretraining
 from heedful.nn import kernels
 from heedful.runs import objective
 from heedful.runs.device import Compute
-from heedful.runs.options import OptimizerPart, PretrainRun, Recipe
+from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe
 from heedful.train import replay_pretraining
 from heedful.train.distributed import World
 
@@ -59,4 +60,25 @@ def test_8_bits_need_a_model_that_suits(tmp_path: Path, changes: dict[str, Any],
     objective.check_fp8(Recipe(run=PretrainRun(fp8=True)))
     objective.check_fp8(Recipe(start_from=str(tmp_path / "model")))
     with pytest.raises(UserError, match=said):
+        objective.check_fp8(Recipe(run=PretrainRun(fp8=True), start_from=str(tmp_path / "model")))
+
+
+@pytest.mark.parametrize(
+    ("shape", "length", "refused"),
+    [
+        ({"bias": False}, 129, True),
+        ({"bias": False}, 128, False),
+        ({"bias": False, "gated": True}, 129, False),
+        ({}, 129, False),
+    ],
+)
+def test_8_bits_need_something_to_multiply(shape: dict[str, Any], length: int, refused: bool):
+    asked = Recipe(model=ModelPart(**shape), objective=ObjectivePart(length=length), run=PretrainRun(fp8=True))
+    with pytest.raises(UserError, match="--fp8 finds nothing to multiply") if refused else nullcontext():
+        objective.check_fp8(asked)
+
+
+def test_8_bits_need_heads_of_a_usual_width(tmp_path: Path):
+    save_model(BertForPretraining(replace(CONFIG, bias=False)), tmp_path / "model")
+    with pytest.raises(UserError, match="heads of a usual width; use --no-fp8"):
         objective.check_fp8(Recipe(run=PretrainRun(fp8=True), start_from=str(tmp_path / "model")))

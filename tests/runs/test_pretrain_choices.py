@@ -417,9 +417,15 @@ def test_another_schedule_puts_the_decay_of_a_recipe_aside(tmp_path: Path):
         (("--schedule", "trapezoid", "--decay", "0"), "^--decay 0.0 is a share of the run and must be above 0"),
         (("--final-mask-rate", "1"), "^--final-mask-rate 1.0 must lie between 0 and 1"),
         (("--mask-rate", "0"), "^--mask-rate 0.0 must lie between 0 and 1"),
-        (("--fp8", "--no-compile"), "^--fp8 is for layers that are compiled; leave it or --no-compile out"),
-        (("--fp8", "--shard"), "^--fp8 is for a model in one piece; leave it or --shard out"),
-        (("--fp8", "--precision", "fp32"), "^--fp8 and --precision fp32 exclude each other; leave one of them out"),
+        (
+            ("--fp8", "--no-compile"),
+            "^--fp8 is for layers that are compiled; leave --no-compile out, or",
+        ),
+        (("--fp8", "--shard"), "^--fp8 is for a model in one piece; leave --shard out, or add --no-fp8"),
+        (
+            ("--fp8", "--precision", "fp32"),
+            "^--fp8 and --precision fp32 exclude each other; leave --precision",
+        ),
     ],
 )
 def test_what_is_no_choice_is_refused_in_a_line(arguments: tuple[str, ...], message: str):

@@ -227,7 +227,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 def _config(folder: Path, document: dict[str, Any]) -> BertConfig:
     config = _told(folder, document)
-    if config.heads < 1 or config.dim % config.heads:
+    if config.dim % config.heads:
         problem = f"num_attention_heads {config.heads} does not divide hidden_size {config.dim}"
         raise UserError(f"{folder / 'config.json'}: {problem}; the folder is damaged")
     return config

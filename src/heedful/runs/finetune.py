@@ -73,7 +73,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
         material = ranks.in_turn(partial(gather, recipe, log))
         require_same_data(material.digest, ranks)
         options = replace(options, settings=material.recipe)
-        with taken(out, material.recipe, read_recipe, ranks, resume=options.resume):
+        with taken(out, material.recipe, recipe, read_recipe, ranks, resume=options.resume):
             judge = ranks.in_turn(partial(_judge, material, out, compute, log))
         if judge.cut:
             log.note(f"to evaluate on, {judge.cut}")

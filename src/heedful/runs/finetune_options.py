@@ -14,7 +14,7 @@ from heedful.config import from_tables, read_toml
 from heedful.data.columns import Columns, refuse_named
 from heedful.errors import UserError
 from heedful.runs.options import MachinePart
-from heedful.runs.recipe_files import RUN_FILE, read_as, recipe_path
+from heedful.runs.recipe_files import RUN_FILE, named, read_as
 
 Task = Literal["classify", "regress", "tag", "answer"]
 Pool = Literal["cls", "mean"]
@@ -260,7 +260,7 @@ def trained_with(folder: Path) -> DataPart:
 
 def load_recipe(name: str) -> FinetuneRecipe:
     """A recipe from a TOML file or from the folder of a run."""
-    return read_recipe(recipe_path(name, "finetune"))
+    return named(FinetuneRecipe, name, "finetune")
 
 
 def read_recipe(path: Path) -> FinetuneRecipe:

@@ -7,7 +7,7 @@ import platform
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from heedful.arguments import flag
 from heedful.config import differences, literal, read_toml, to_toml
 from heedful.durable import alone, sweep, write_file
 from heedful.errors import UserError
-from heedful.runs.options import RIVALS, Recipe
-from heedful.runs.recipe_files import RUN_FILE
+from heedful.runs.recipe_files import CHOSEN, RUN_FILE
 
 VERSIONS = ("heedful", "torch", "python")
-"""What is noted of how a run was made; besides a digest of what it was told, and its cache."""
+"""What is noted of how a run was made; besides a digest of its recipe, what of that it has chosen, and its cache."""
 RESULT_FILE = "evaluation.json"
 """How good the model of a run is, that was evaluated while it trained."""
 DIVERGED_FILE = "diverged.txt"
@@ -61,39 +60,51 @@ def require_free(out: Path) -> None:
         raise UserError(f"{out} can't be made in {there} ({error.strerror}); choose another --out") from None
 
 
-def claim(out: Path, recipe: Any, cache: Path | None = None) -> bool:
+def claim(out: Path, recipe: Any, cache: Path | None = None, told: Any = None) -> bool:
     """Take a new or empty folder for a run, and note in it what the run is; whether the folder is new.
 
-    A `cache` of its own is noted too.
+    A `cache` of its own is noted too, and what it was `told` where the recipe says something else now.
     """
     require_free(out)
-    content = _note(recipe, cache)
+    content = _note(recipe, cache, {} if told is None else _instead(told, recipe))
     new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     write_file(out / RUN_FILE, content)
     return new
 
 
-def amend(out: Path, recipe: Any, cache: Path | None = None) -> None:
-    """Note anew what the run is, now that more of it has been decided, or its cache is another."""
-    write_file(out / RUN_FILE, _note(recipe, cache or noted_cache(out)))
+def amend(out: Path, recipe: Any, cache: Path | None = None, told: Any = None) -> None:
+    """Note anew what the run is: it was told to go on otherwise, or chose more, where the recipe was `told` less."""
+    chosen = {**({} if told is None else _instead(told, recipe)), **_made(out).get(CHOSEN, {})}
+    write_file(out / RUN_FILE, _note(recipe, cache or noted_cache(out), chosen))
+
+
+def _instead(told: Any, recipe: Any) -> dict[str, Any]:
+    """The fields that a run has chosen, and what it was told of them; an empty text for nothing."""
+    return {name: "" if (said := _told(told, name)) is None else said for name in differences(told, recipe)}
 
 
 def noted_cache(out: Path) -> Path | None:
     """Where a run keeps what it prepared, if it was told."""
-    made = read_toml(out / RUN_FILE).get("made", {}) if (out / RUN_FILE).is_file() else {}
+    made = _made(out)
     return Path(made["cache"]) if "cache" in made else None
 
 
-def _note(recipe: Any, cache: Path | None) -> bytes:
-    # a model that goes on training keeps its shape, of which the recipe knows nothing
-    unknown = RIVALS["from"] if isinstance(recipe, Recipe) and recipe.start_from else ()
-    told = to_toml(recipe, unknown)
+def _made(out: Path) -> dict[str, Any]:
+    """What is noted of how a run was made."""
+    return read_toml(out / RUN_FILE).get("made", {}) if (out / RUN_FILE).is_file() else {}
+
+
+def _note(recipe: Any, cache: Path | None, chosen: Mapping[str, Any]) -> bytes:
+    told = to_toml(recipe, getattr(recipe, "unknown", ()))
     versions = (heedful.__version__, torch.__version__, platform.python_version())
     made = dict(zip(VERSIONS, versions, strict=True), told=_digest(tomllib.loads(told)))
     if cache is not None:
         made["cache"] = str(cache.absolute())
     lines = "".join(f"{name} = {literal(value)}\n" for name, value in made.items())
+    if chosen:
+        lines += f"\n[made.{CHOSEN}]\n"
+        lines += "".join(f"{literal(name)} = {literal(value)}\n" for name, value in chosen.items())
     return f"{told}\n[made]\n{lines}".encode()
 
 

@@ -8,10 +8,10 @@ from heedful.data.batch import PretrainingBatch
 from heedful.data.sampler import Sampler
 from heedful.errors import UserError
 from heedful.formats.huggingface import read_config
-from heedful.models.bert import BertForPretraining
-from heedful.nn import fp8
+from heedful.models.bert import BertConfig, BertForPretraining
+from heedful.nn import fp8, kernels
 from heedful.runs.device import Compute
-from heedful.runs.options import Recipe
+from heedful.runs.options import ModelPart, Recipe
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
@@ -51,17 +51,26 @@ def terms_of(
 
 
 def check_fp8(recipe: Recipe) -> None:
-    """Refuse a model to go on with that can't multiply in 8 bits; new ones can."""
-    if not recipe.run.fp8 or recipe.start_from is None:
+    """Refuse a model of which nothing can be multiplied in 8 bits."""
+    if not recipe.run.fp8:
         return
-    config = read_config(Path(recipe.start_from))
-    if not fp8.suits(config.dim, config.ffn_dim):
+    shape: ModelPart | BertConfig = recipe.model
+    attention = recipe.objective.length <= kernels.LONGEST  # all new models have heads of one width, which suits
+    if recipe.start_from is not None:
+        shape = read_config(Path(recipe.start_from))
+        if not fp8.suits(shape.dim, shape.ffn_dim):
+            raise UserError(
+                f"--fp8 needs widths that are multiples of {fp8.MULTIPLE}, and {recipe.start_from} has "
+                f"{shape.dim} and {shape.ffn_dim}; use --no-fp8"
+            )
+        if shape.activation != "gelu":
+            raise UserError(f"--fp8 needs GELU, and {recipe.start_from} has {shape.activation}; use --no-fp8")
+        attention = attention and shape.dim // shape.heads in kernels.WIDTHS
+    if not (attention or shape.gated or shape.bias):
         raise UserError(
-            f"--fp8 needs widths that are multiples of {fp8.MULTIPLE}, and {recipe.start_from} has {config.dim} and "
-            f"{config.ffn_dim}; use --no-fp8"
+            "--fp8 finds nothing to multiply: feed-forward layers need biases or a gate for it, and attention "
+            f"sequences of up to {kernels.LONGEST} tokens and heads of a usual width; use --no-fp8"
         )
-    if config.activation != "gelu":
-        raise UserError(f"--fp8 needs GELU, and {recipe.start_from} has {config.activation}; use --no-fp8")
 
 
 def _words_of_a_step(recipe: Recipe, training: Sampler, ranks: World) -> float:

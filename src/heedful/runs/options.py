@@ -11,7 +11,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import flag, optional
 from heedful.errors import UserError
-from heedful.runs.recipe_files import read_as, recipe_path
+from heedful.runs.recipe_files import named, read_as
 
 NO_SHARDS = "--shard is for pretrain; leave it out: every process then has the whole model"
 LEARNING_RATES = {"tiny": 1.5e-3, "mini": 7e-4, "small": 5e-4, "medium": 3e-4, "base": 1e-4, "large": 5e-5}
@@ -235,17 +235,17 @@ class PretrainRun(RunPart):
     """On a GPU with bf16, compile the layers and record a step: some ten seconds at first, then every step is faster.
     What goes from layer to layer is then bf16 too."""
     fp8: bool = False
-    """Let compiled layers multiply in 8 bits, on a GPU that can (Ada, Hopper or newer): all of them for sequences of
-    up to 128 tokens, the feed-forward layers alone for longer ones. What is learned is still kept in full."""
+    """Let compiled layers multiply in 8 bits, on a GPU that can (Ada, Hopper or newer): feed-forward layers with
+    biases or a gate, and attention in sequences of up to 128 tokens. What is learned is still kept in full."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fp8 and not self.compile:
-            raise UserError("--fp8 is for layers that are compiled; leave it or --no-compile out")
+            raise UserError("--fp8 is for layers that are compiled; leave --no-compile out, or add --no-fp8")
         if self.fp8 and self.shard:
-            raise UserError("--fp8 is for a model in one piece; leave it or --shard out")
+            raise UserError("--fp8 is for a model in one piece; leave --shard out, or add --no-fp8")
         if self.fp8 and self.precision == "fp32":
-            raise UserError("--fp8 and --precision fp32 exclude each other; leave one of them out")
+            raise UserError("--fp8 and --precision fp32 exclude each other; leave --precision out, or add --no-fp8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +263,11 @@ class Recipe:
     objective: ObjectivePart = field(default_factory=ObjectivePart)
     optimizer: OptimizerPart = field(default_factory=OptimizerPart)
     run: PretrainRun = field(default_factory=PretrainRun)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Fields of which it knows nothing: a model that goes on training keeps its shape."""
+        return RIVALS["from"] if self.start_from is not None else ()
 
     def __post_init__(self) -> None:
         if self.start_from is not None:
@@ -347,7 +352,7 @@ RIVALS = {
 
 def load_recipe(name: str) -> Recipe:
     """A recipe by its name, from a TOML file or from the folder of a run."""
-    return read_recipe(recipe_path(name))
+    return named(Recipe, name)
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -35,6 +35,7 @@ from heedful.runs.training import (
     is_over,
     reporter,
     require_alike,
+    require_of_all,
     require_same_data,
     resume_command,
     run,
@@ -59,25 +60,27 @@ EVALUATION_TIME = 0.1
 
 def pretrain(options: PretrainOptions) -> Metrics:
     """Make the model folder; the metrics of the last evaluation."""
-    options = replace(options, settings=resolved(options.settings))
-    recipe, out = options.settings, options.out
+    told, out = options.settings, options.out
+    recipe = resolved(told)
+    options = replace(options, settings=recipe)
     make_plan(recipe)  # what is wrong with it is said now, and not after an hour of preparation
     check_undecided(recipe)
     check_length(recipe)
+    check_pairs(recipe)
     check_fp8(recipe)
     if recipe.run.tensorboard:
         summary_writer()  # likewise
     with computing(recipe.run, out) as (ranks, compute):
-        if recipe.run.fp8:
-            ranks.in_turn(compute.require_fp8)
         require_alike(options, ranks)
+        if recipe.run.fp8:
+            require_of_all(compute.require_fp8, ranks)
         if is_over(out, recipe, read_recipe, ranks):
             return {}
         options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
         if options.resume:
             recipe = noted(recipe, out, ranks)
             options = replace(options, settings=recipe)
-        with taken(out, recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
+        with taken(out, recipe, told, read_recipe, ranks, resume=options.resume, cache=options.cache):
             shards = _shards(options, ranks)
             recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             say = Log(out, leads=ranks.leads and not options.resume).note
@@ -122,6 +125,12 @@ def check_length(recipe: Recipe) -> None:
         check_batch_tokens(recipe.optimizer.batch_tokens, length)
 
 
+def check_pairs(recipe: Recipe) -> None:
+    """Refuse next sentences where the model can't tell two sentences apart."""
+    if recipe.start_from and recipe.objective.nsp and read_config(Path(recipe.start_from)).segments == 1:
+        raise UserError(f"{recipe.start_from} has one segment, so it can't tell two sentences apart; use --no-nsp")
+
+
 def _positions(recipe: Recipe) -> int:
     """The longest input of the model."""
     if recipe.start_from:
@@ -163,8 +172,6 @@ def build(recipe: Recipe, tokenizer: Tokenizer, say: Callable[[str], None] = lam
             f"{recipe.start_from}: the tokenizer has {tokenizer.vocab_size} tokens, "
             f"more than the model's {loaded.config.vocab_size}"
         )
-    if recipe.objective.nsp and loaded.config.segments == 1:
-        raise UserError(f"{recipe.start_from} has one segment, so it can't tell two sentences apart; use --no-nsp")
     config = replace(loaded.config, pool="cls")  # where the next sentence is read
     if part.dropout is not None:
         config = replace(config, dropout=part.dropout)

@@ -12,6 +12,8 @@ from heedful.errors import UserError
 
 RUN_FILE = "heedful.toml"
 RECIPES = "recipes"
+CHOSEN = "chosen"
+"""What a run's file notes of itself: the fields that it has chosen, and what it was told of them, if anything."""
 
 R = TypeVar("R")
 
@@ -35,8 +37,14 @@ def recipe_path(name: str, kind: str = "") -> Path:
     raise UserError(f"there is no recipe {name!r}; {hint}")
 
 
-def read_as(cls: type[R], path: Path, base: R | None = None) -> R:
-    """A recipe of a kind from a file; what is said of its making is passed over."""
+def named(cls: type[R], name: str, kind: str = "", base: R | None = None) -> R:
+    """A recipe by its name. That of a run's folder is what the run was told: what it chose suited it alone."""
+    path = recipe_path(name, kind)
+    return read_as(cls, path, base, chosen=path != Path(name) / RUN_FILE)
+
+
+def read_as(cls: type[R], path: Path, base: R | None = None, *, chosen: bool = True) -> R:
+    """A recipe of a kind from a file, with what a run has `chosen`, or without; how it was made is passed over."""
     tables = read_toml(path)
     made = tables.pop("made", None)
     known = {field.name for field in fields(cls)}  # pyrefly: ignore
@@ -45,6 +53,12 @@ def read_as(cls: type[R], path: Path, base: R | None = None) -> R:
         raise UserError(
             f"{path} is of another kind of run: it has {strange[0]!r}; name the folder of one of this kind"
         )
+    if made is not None and not chosen:
+        for name, told in made.get(CHOSEN, {}).items():
+            *part, key = name.split(".")
+            table = tables.setdefault(part[0], {}) if part else tables
+            table.pop(key, None)
+            table |= {key: told} if told != "" else {}
     return from_tables(cls, tables, str(path), base)
 
 

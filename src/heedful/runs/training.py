@@ -79,6 +79,18 @@ def require_alike(options: Any, ranks: World) -> None:
             raise ranks.ending(UserError(f"process {rank} was given another {told} than process 0; {way_out}"))
 
 
+def require_of_all(check: Callable[[], None], ranks: World) -> None:
+    """Refuse what any of the processes refuses."""
+    said = None
+    try:
+        check()
+    except UserError as error:
+        said = str(error)
+    for rank, why in enumerate(ranks.gather(said)):
+        if why is not None:
+            raise ranks.ending(UserError(why if rank == 0 else f"process {rank} can't go on: {why}"))
+
+
 def require_same_data(digest: str, ranks: World) -> None:
     """Refuse processes that have read different things under the same names."""
     digests = ranks.gather(digest)
@@ -120,18 +132,30 @@ def is_over(out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World) -
 
 @contextmanager
 def taken(
-    out: Path, recipe: Any, read: Callable[[Path], Any], ranks: World, *, resume: bool, cache: Path | None = None
+    out: Path,
+    recipe: Any,
+    told: Any,
+    read: Callable[[Path], Any],
+    ranks: World,
+    *,
+    resume: bool,
+    cache: Path | None = None,
 ) -> Iterator[None]:
-    """Prepare a run in a folder that is taken for it, and given back if that fails. The leading rank's business."""
+    """Prepare a run in a folder that is taken for it, and given back if that fails. The leading rank's business.
+
+    The recipe says all that the run does, and was `told` a part of it.
+    """
     if not ranks.leads:
         yield
     elif resume:
         reclaim(out, recipe, read)
+        if differences(read(out / RUN_FILE), recipe):  # told anew
+            amend(out, recipe)
         yield
         if cache is not None:  # another one from now on, since it has served
             amend(out, read(out / RUN_FILE), cache)
     else:
-        new = claim(out, recipe, cache)
+        new = claim(out, recipe, cache, told)
         try:
             yield
         except BaseException:

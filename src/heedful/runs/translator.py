@@ -67,14 +67,14 @@ POSITIONS = {"transformer": 1024, "rnn": 512}
 
 def train_translator(options: TranslatorOptions) -> Metrics:
     """Make the model folder; how well its model did on the pairs to evaluate on."""
-    recipe, out = options.settings, options.out
+    told, out = options.settings, options.out
     if options.resume and not restarts():  # started again by torchrun, it may well be complete
         require_unfinished(out, "train for longer, start a new one in another --out")
-    check(recipe, begun=options.resume)
-    refuse_sharding(recipe.run)
-    if recipe.run.tensorboard:
+    check(told, begun=options.resume)
+    refuse_sharding(told.run)
+    if told.run.tensorboard:
         summary_writer()  # said now, if it is missing, and not after the data is read
-    recipe = resolved(recipe, dim=_dim(recipe))
+    recipe = resolved(told, dim=_dim(told))
     make_plan(recipe)  # said now, if it can't be made
     options = replace(options, settings=recipe)
     with computing(recipe.run, out) as (ranks, compute):
@@ -86,7 +86,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
             require_free(out)
         log = Log(out, leads=ranks.leads)
         material = _material(options, log, ranks)
-        with taken(out, recipe, read_recipe, ranks, resume=options.resume):
+        with taken(out, recipe, told, read_recipe, ranks, resume=options.resume):
             judge = ranks.in_turn(partial(_judge, recipe, material, out, compute, log))
         for remark in judge.remarks:
             log.note(remark)

@@ -12,7 +12,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from heedful.arguments import optional
 from heedful.errors import UserError
 from heedful.runs.options import RunPart
-from heedful.runs.recipe_files import read_as, recipe_path
+from heedful.runs.recipe_files import named, read_as
 
 RATES = {128: 2e-3, 256: 1.5e-3, 512: 7e-4, 1024: 3e-4}
 """Peak learning rates by width; the widths between them take that of the next wider. With batches of 4,096 tokens and
@@ -270,7 +270,7 @@ RIVALS = {
 
 def load_recipe(name: str) -> TranslatorRecipe:
     """A recipe by its name, from a TOML file or from the folder of a run."""
-    return read_recipe(recipe_path(name, "translator"))
+    return named(TranslatorRecipe, name, "translator")
 
 
 def read_recipe(path: Path) -> TranslatorRecipe:

@@ -57,25 +57,25 @@ def noted(recipe: Recipe, out: Path, ranks: World) -> Recipe:
 
 def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, ranks: World) -> Recipe:
     """The recipe with the size that is worth its time here, and with batches that suit it."""
-    given, open_batch = recipe.model.size, recipe.optimizer.batch_tokens == "budget"
-    if given != "auto" and not open_batch:
+    given, size, open_batch = recipe, recipe.model.size, recipe.optimizer.batch_tokens == "budget"
+    if size != "auto" and not open_batch:
         return recipe
     if recipe.start_from is not None:
         batch, why = ranks.share(_earlier_batch(Path(recipe.start_from)) if ranks.leads else (0, ""))
         if batch < recipe.objective.length:
             batch, why = recipe.objective.length, "the least that its sequences fit into"
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
-        _note(recipe, out, ranks, f"--batch-tokens budget: {batch}, {why}")
+        _note(recipe, given, out, ranks, f"--batch-tokens budget: {batch}, {why}")
         return recipe
     assert recipe.run.budget is not None
-    assert given is not None
+    assert size is not None
     rate = matmul_rate(compute.device, compute.dtype) * ranks.ranks
     size, tokens = ranks.share(
         worthwhile(
             seconds(recipe.run.budget),
             rate,
             compute.device.type,
-            sizes=SIZES if given == "auto" else (given,),
+            sizes=SIZES if size == "auto" else (size,),
             vocab_size=vocab_size,
             length=recipe.objective.length,
             mask_rate=recipe.objective.mask_rate,
@@ -83,14 +83,14 @@ def for_the_time(recipe: Recipe, out: Path, vocab_size: int, compute: Compute, r
         )
     )
     recipe = resolved(replace(recipe, model=replace(recipe.model, size=size)))  # pyrefly: ignore
-    said = [f"--size auto: {size}"] if given == "auto" else []
+    said = [f"--size auto: {size}"] if given.model.size == "auto" else []
     if open_batch:
         batch = suited(tokens / (ranks.ranks * recipe.optimizer.accumulation), recipe.objective.length)
         recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=batch))
         said.append(f"--batch-tokens budget: {batch}")
     about = float(f"{tokens:.2g}")
     many = f"{about / 1e6:,g} million" if about >= 1e6 else f"{about:,.0f}"
-    _note(recipe, out, ranks, f"{', '.join(said)}; sees about {many} tokens in the time")
+    _note(recipe, given, out, ranks, f"{', '.join(said)}; sees about {many} tokens in the time")
     return recipe
 
 
@@ -115,7 +115,7 @@ def with_tokens(
     """The recipe with as many batch tokens as fit everybody's GPU."""
     if recipe.optimizer.batch_tokens != "auto":
         return recipe
-    objective = recipe.objective
+    given, objective = recipe, recipe.objective
 
     def terms(batch: PretrainingBatch) -> dict[str, Term]:
         with compute.autocast():
@@ -138,11 +138,11 @@ def with_tokens(
     everybodys = ranks.sum_numbers([mine if rank == ranks.rank else 0 for rank in range(ranks.ranks)])
     recipe = replace(recipe, optimizer=replace(recipe.optimizer, batch_tokens=int(min(everybodys))))
     why = ", as usual on a CPU" if compute.device.type == "cpu" else ""
-    _note(recipe, out, ranks, f"--batch-tokens auto: {recipe.optimizer.batch_tokens}{why}")
+    _note(recipe, given, out, ranks, f"--batch-tokens auto: {recipe.optimizer.batch_tokens}{why}")
     return recipe
 
 
-def _note(recipe: Recipe, out: Path, ranks: World, said: str) -> None:
+def _note(recipe: Recipe, given: Recipe, out: Path, ranks: World, said: str) -> None:
     if ranks.leads:
-        amend(out, recipe)
+        amend(out, recipe, told=given)
     Log(out, leads=ranks.leads).note(said)

@@ -75,7 +75,7 @@ def train_vision(options: VisionOptions) -> Metrics:
         material = ranks.in_turn(read)
         require_same_data(material.digest, ranks)
         options = replace(options, settings=material.recipe)
-        with taken(out, material.recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
+        with taken(out, material.recipe, recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
             judge = ranks.in_turn(partial(_judge, material, compute))
         return _train(options, judge, ranks, log)
 

@@ -13,7 +13,7 @@ from heedful.arguments import flag, optional
 from heedful.data.augmentation import Augmentation
 from heedful.errors import UserError
 from heedful.runs.options import MachinePart
-from heedful.runs.recipe_files import read_as, recipe_path
+from heedful.runs.recipe_files import named, read_as
 from heedful.train.schedule import seconds
 
 DIGITS = "digits"
@@ -266,7 +266,7 @@ RIVALS = {
 
 def load_recipe(name: str) -> VisionRecipe:
     """A recipe by its name, from a TOML file or from the folder of a run."""
-    return read_recipe(recipe_path(name, "vision"))
+    return named(VisionRecipe, name, "vision", VisionRecipe())
 
 
 def read_recipe(path: Path) -> VisionRecipe:

@@ -11,7 +11,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from heedful.arguments import flag, optional
 from heedful.errors import UserError
-from heedful.runs.recipe_files import read_as, recipe_path
+from heedful.runs.recipe_files import named, read_as
 
 EPOCHS = 5
 
@@ -127,7 +127,7 @@ def resolved(recipe: WordRecipe) -> WordRecipe:
 
 def load_recipe(name: str) -> WordRecipe:
     """A recipe from a TOML file or from the folder of a run."""
-    return read_recipe(recipe_path(name, "vectors"))
+    return named(WordRecipe, name, "vectors")
 
 
 def read_recipe(path: Path) -> WordRecipe:

@@ -72,7 +72,7 @@ def train_vectors(options: WordOptions) -> None:
     device = choose(recipe.run.device, "fp32").device
     make_plan(recipe, 1)  # said now, if it can't be made
     log = Log(out, leads=True)
-    with taken(out, recipe, read_recipe, World(), resume=options.resume, cache=options.cache):
+    with taken(out, recipe, options.settings, read_recipe, World(), resume=options.resume, cache=options.cache):
         found = prepare(replace(options, settings=recipe))
         text = words.read(found.train, found.tokenizer, recipe.vectors.min_count)
         require_room(len(text.lexicon.words), recipe.vectors, device, resume=options.resume)

@@ -184,7 +184,7 @@ def uncompiled() -> Iterator[None]:
 
 def _up(count: int, parts: int) -> int:
     """At least so many, as one of a few numbers: `parts` of them up to each power of two."""
-    step = max(1, (1 << count.bit_length() - 1) // parts)
+    step = max(1, (1 << count.bit_length() >> 1) // parts)
     return -(-count // step) * step
 
 

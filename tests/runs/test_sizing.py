@@ -47,6 +47,13 @@ def test_more_time_and_faster_machines_bear_larger_models():
     assert worthwhile(600.0, 8e14, "cuda", **ASKED)[0] in ("medium", "base")
 
 
+@pytest.mark.parametrize("rate", [7e14, 7.5e14, 8e14, 8.5e14])
+def test_one_kind_of_gpu_gets_one_size_whatever_its_mood(rate: float):
+    """For the times that docs/results.md tells of."""
+    asked = {**ASKED, "mask_rate": 0.3, "gated": True}
+    assert [worthwhile(seconds, rate, "cuda", **asked)[0] for seconds in (150.0, 600.0)] == ["medium", "base"]
+
+
 def test_the_chosen_size_sees_enough_and_the_next_would_not():
     size, tokens = worthwhile(3600.0, 1e14, "cuda", **ASKED)
     larger = list(SIZES)[list(SIZES).index(size) + 1]

@@ -19,8 +19,8 @@ from torch import Tensor
 from heedful.data.bitext import Marks
 from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, Turn, rounded, search
 from heedful.decode import Marks as SearchMarks
-from heedful.errors import UserError
 from heedful.models.transformer import Transformer
+from heedful.nn.shortage import enough_memory
 from heedful.predict.engine import by_length, check_range
 from heedful.predict.packed import packed
 from heedful.predict.recorded import RecordedSteps
@@ -30,6 +30,8 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
 """The most source tokens of a batch, padding included, for each of its beams."""
 
 
+SMALLER = "use a smaller --beam, or the device cpu"
+"""What to do where memory is too small."""
 SCORED_ROWS = 1024
 """Tokens whose whole vocabulary is scored at once, where only the given token counts."""
 
@@ -90,7 +92,7 @@ class TorchSearcher:
         """The best hypotheses for each sentence; every few steps a look, which may raise."""
         found: list[list[Hypothesis]] = [[] for _ in sentences]
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"]) // options.width
-        with self._resting(), _enough_memory():
+        with self._resting(), enough_memory(way_out=SMALLER):
             for chosen in by_length([len(one.ids) + 1 for one in sentences], room, padded=True):
                 drawn = _drawn(options, sentences[chosen[0]])
                 answers = self._batch([sentences[number] for number in chosen], drawn, look=look)
@@ -101,7 +103,7 @@ class TorchSearcher:
     def watched(self, sentence: Sentence, options: SearchOptions) -> tuple[list[Hypothesis], list[Turn]]:
         """The same for one sentence, and what each step chose from."""
         turns: list[Turn] = []
-        with self._resting(), _enough_memory():
+        with self._resting(), enough_memory(way_out=SMALLER):
             (found,) = self._batch([sentence], options, turns.append)
         return found, turns
 
@@ -158,7 +160,7 @@ class TorchSearcher:
         found: list[np.ndarray] = [np.empty(0)] * len(pairs)
         _, sos, eos = self.marks
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        with self._resting(), _enough_memory():
+        with self._resting(), enough_memory(way_out=SMALLER):
             for chosen in by_length([max(map(len, pair)) + 2 for pair in pairs], room, padded=True):
                 source, mask = self._rectangle([[*pairs[number][0], eos] for number in chosen])
                 target, _ = self._rectangle([[sos, *pairs[number][1], eos] for number in chosen])
@@ -186,14 +188,6 @@ class TorchSearcher:
                 model.eval()
             with torch.inference_mode():
                 yield
-
-
-@contextmanager
-def _enough_memory() -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise UserError("the GPU's memory is too small for this; use a smaller --beam, or the device cpu") from None
 
 
 def _drawn(options: SearchOptions, first: Sentence) -> SearchOptions:

@@ -12,7 +12,7 @@ from torch import nn
 
 from heedful import container
 from heedful.errors import UserError
-from heedful.nn import fp8, kernels
+from heedful.nn import fp8, gpus, kernels
 
 try:
     import resource
@@ -23,8 +23,6 @@ Model = TypeVar("Model", bound=nn.Module)
 
 SPARED = 0.05
 """Share of the free memory that training leaves alone: the system kills somebody before the last of it is taken."""
-REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
-"""What is said where memory is refused."""
 NO_THREAD = "can't start new thread"
 """What is said where none is left for a thread's stack; but also where there may be no more threads."""
 THREADS, STACK = 16, 8 << 20
@@ -81,9 +79,9 @@ def choose(device: str, precision: str, local_rank: int = 0) -> Compute:
     A CPU always computes in fp32: half precision is slower on most, and some announce instructions for it
     that kill the process when used.
     """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("no CUDA GPU can be used here; `heedful doctor` says why, --device cpu does without")
-    if device == "cpu" or not torch.cuda.is_available():
+    if device == "cuda" and not gpus.usable():
+        raise UserError(gpus.none_usable("--device cpu does without"))
+    if device == "cpu" or not gpus.usable():
         if precision == "bf16":
             raise UserError("bf16 is for GPUs: a CPU is slower with it, and some die of it; leave --precision out")
         return Compute(torch.device("cpu"), torch.float32)
@@ -122,14 +120,6 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
     finally:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_DATA, (before, most))
-
-
-def short_of_memory(error: Exception) -> str | None:
-    """Whose memory was too small, if that is what is wrong."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return "the GPU's memory"
-    refused = isinstance(error, MemoryError) or any(said in str(error) for said in REFUSED)
-    return "this machine's free memory" if refused else None
 
 
 def free_memory(device: torch.device) -> int:

@@ -11,6 +11,7 @@ import torch
 
 import heedful
 from heedful.cores import cores
+from heedful.nn import gpus
 from heedful.runs.cache import default_cache
 from heedful.runs.device import choose
 
@@ -60,8 +61,9 @@ def _free(folder: Path) -> int:
 def _gpu() -> str:
     if torch.version.cuda is None and torch.version.hip is None:
         return "none used: this torch is built for the CPU alone; install a CUDA build of torch to use a GPU"
-    if not torch.cuda.is_available():
-        return f"none used: torch {torch.__version__} finds no GPU; check the driver (nvidia-smi)"
+    if not gpus.usable():
+        why = gpus.why_not() or f"torch {torch.__version__} finds no GPU"
+        return f"none used: {why}; check the driver (nvidia-smi)"
     names = []
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)

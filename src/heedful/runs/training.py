@@ -16,7 +16,9 @@ from heedful.data.sampler import Position
 from heedful.durable import sweep
 from heedful.errors import Interrupted, OfOneProcess, UserError
 from heedful.models.bert import BertConfig
-from heedful.runs.device import Compute, choose, short_of_memory, within_memory
+from heedful.nn import gpus
+from heedful.nn.shortage import short_of_memory
+from heedful.runs.device import Compute, choose, within_memory
 from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, typed
 from heedful.runs.options import NO_SHARDS, MachinePart
 from heedful.runs.recipe_files import RUN_FILE
@@ -232,6 +234,8 @@ def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: W
         f"model: {shape}, {parameters / 1e6:.1f}M parameters, "
         f"on {where} in {str(compute.dtype).removeprefix('torch.')}"
     )
+    if compute.device.type == "cpu" and (why := gpus.why_not()):
+        log.note(f"no GPU is used: {why}")
     if progress.step:
         log.note(f"resuming at step {progress.step}")
 

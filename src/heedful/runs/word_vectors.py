@@ -29,6 +29,7 @@ from heedful.data.words import Stretch, Text, Windows
 from heedful.errors import Interrupted, UserError
 from heedful.formats import word2vec
 from heedful.models.word2vec import BLOCK, DRAWS, TOGETHER, Blocks, SkipGram, blocks, initialise, learn
+from heedful.nn.shortage import enough_memory
 from heedful.nn.transfer import on_device
 from heedful.runs import corpus
 from heedful.runs.cache import cache_of
@@ -78,12 +79,9 @@ def train_vectors(options: WordOptions) -> None:
         require_room(len(text.lexicon.words), recipe.vectors, device, resume=options.resume)
     go_on = resume_command("train-vectors", out)
     run = Run(recipe=recipe, out=out, text=text, key=found.key, device=device, log=log, go_on=go_on)
-    try:
+    size = f"{len(text.lexicon.words):,} words of dim {recipe.vectors.dim}"
+    with enough_memory(size, "try a smaller --dim or a larger --min-count, in a new --out"):
         run.train(resume=options.resume)
-    except torch.OutOfMemoryError:
-        size = f"{len(text.lexicon.words):,} words of dim {recipe.vectors.dim}"
-        way_out = "try a smaller --dim or a larger --min-count, in a new --out"
-        raise UserError(f"the GPU's memory is too small for {size}; {way_out}") from None
 
 
 def prepare(options: WordOptions) -> Shards:

@@ -1,0 +1,32 @@
+"""Whether there is a GPU to compute on, and if not, why."""
+
+import re
+import warnings
+
+import torch
+
+_heard: list[str] = []
+"""What torch said of a GPU that can't be used, which it says once in the life of a process."""
+
+
+def usable() -> bool:
+    """Whether torch finds a GPU that it can use; what it says of one that it can't use is kept for `why_not`."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = torch.cuda.is_available()
+    _heard.extend(str(one.message) for one in said)
+    return found
+
+
+def why_not() -> str:
+    """Why no GPU can be used, in torch's words; nothing where it did not say, or was not asked."""
+    if not _heard:
+        return ""
+    said = _heard[0].partition("(Triggered")[0].removeprefix("CUDA initialization: ")
+    return re.split(r"\.\s", said, maxsplit=1)[0].strip(" .\n")
+
+
+def none_usable(way_out: str) -> str:
+    """What is said where one was asked for in vain."""
+    why = why_not()
+    return f"no CUDA GPU can be used here{why and f' ({why})'}; `heedful doctor` says why, {way_out}"

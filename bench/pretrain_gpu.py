@@ -48,7 +48,7 @@ class Measured(NamedTuple):
     share: float
     computed: float
     """The share without what ours leaves out."""
-    gigabytes: float
+    gibibytes: float
     waiting: float
     warming: float
 
@@ -59,7 +59,7 @@ def compare(found: Shards, arguments: argparse.Namespace) -> None:
     ceiling = matmul_rate(DEVICE, torch.bfloat16)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}")
     print(f"matmul ceiling (bf16, 8,192 square): {ceiling / 1e12:.0f} TFLOP/s\n")
-    print("| model | text | side | real tokens/s | ceiling | GB | waits for data | first steps |")
+    print("| model | text | side | real tokens/s | ceiling | GiB | waits for data | first steps |")
     print("|---|---|---|---:|---:|---:|---:|---:|")
     sides = [side for side in arguments.sides if "fp8" not in side or fp8.possible(DEVICE)]
     for case in arguments.cases:
@@ -74,7 +74,7 @@ def compare(found: Shards, arguments: argparse.Namespace) -> None:
                 print(
                     f"| {case} | {kind} | {side}, {tokens:,} | {one.speed:,.0f} | {one.share:.1%}"
                     f"{f' ({one.computed:.1%})' if side.startswith('ours') else ''} | "
-                    f"{one.gigabytes:.0f} | {one.waiting:.2%} | {one.warming:.0f} s |",
+                    f"{one.gibibytes:.0f} | {one.waiting:.2%} | {one.warming:.0f} s |",
                     flush=True,
                 )
 

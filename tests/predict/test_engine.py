@@ -123,7 +123,7 @@ def test_memory_that_is_too_small_is_told_in_a_line(
 
     monkeypatch.setattr(engine, "_launch", full)
     for ask in (engine.scores, engine.states, lambda inputs: engine.vectors(inputs, "mean")):
-        with pytest.raises(UserError, match="^the GPU's memory is too small for this; end what else uses it"):
+        with pytest.raises(UserError, match=r"^the GPU's memory is too small for this; end what else uses it"):
             ask(ragged())
 
 

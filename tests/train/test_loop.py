@@ -1,5 +1,6 @@
 import itertools
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from heedful.data.sampler import START, Position
 from heedful.errors import Interrupted
 from heedful.tasks.term import Term
 from heedful.train.distributed import World
-from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, reseed, step_seed, train
+from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, evaluate, reseed, signals, step_seed, train
 from heedful.train.optim import adamw
 
 Points = Tensor
@@ -366,6 +367,22 @@ def test_a_run_that_is_told_to_stop_saves_and_puts_the_signals_back(number: sign
             run.train()
         assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
     assert [now.step for now in run.saved] == [2, 3]
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_one_of_several_processes_lives_on_to_say_why_it_breaks_off(ranks: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(RuntimeError), signals() as received:
+            raise RuntimeError("another has gone")
+        if ranks == "1":
+            assert signal.getsignal(signal.SIGTERM) is before
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_under_nohup_a_closed_terminal_is_no_reason_to_stop():

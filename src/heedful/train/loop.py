@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from heedful import launch
 from heedful.data.sampler import START, Position
 from heedful.errors import Interrupted
 from heedful.tasks.term import Term
@@ -255,7 +256,11 @@ def ahead(batches: Iterator[Batch]) -> Generator[Batch, None, None]:
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """A list that Ctrl-C, SIGTERM or a closed terminal makes non-empty; a second Ctrl-C breaks off as usual."""
+    """A list that Ctrl-C, SIGTERM or a closed terminal makes non-empty; a second Ctrl-C breaks off as usual.
+
+    One of several processes whose training breaks off minds SIGTERM until it has ended: torchrun ends all as soon as
+    one has gone, and the others have yet to say what became of the run.
+    """
     received: list[int] = []
 
     def note(number: int, _: object) -> None:
@@ -266,6 +271,10 @@ def signals() -> Iterator[list[int]]:
     before = {number: signal.signal(number, note) for number in STOPPING if number not in nohup}
     try:
         yield received
+    except BaseException:
+        if not launch.alone():
+            del before[signal.SIGTERM]
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,6 @@
-"""How many tokens a batch may have: found by trying steps of the run itself on the GPU that it is for.
+"""How many tokens a batch may have: found by trying steps on the GPU that it is for.
+
+They are steps of the run's own model as it is written; compiled, as most runs are, they need less.
 
 Shapes: B sequences, N tokens, M masked tokens.
 """

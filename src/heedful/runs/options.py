@@ -232,8 +232,8 @@ class PretrainRun(RunPart):
     """The run of a pretraining."""
 
     compile: bool = True
-    """On a GPU with bf16, compile the layers and record a step: some ten seconds at first, then every step is faster.
-    What goes from layer to layer is then bf16 too."""
+    """On a GPU with bf16, compile the layers and record a step: a quarter of a minute or more at first, then every
+    step is faster. What goes from layer to layer is then bf16 too. Without effect with --shard."""
     fp8: bool = False
     """Let compiled layers multiply in 8 bits, on a GPU that can (Ada, Hopper or newer): feed-forward layers with
     biases or a gate, and attention in sequences of up to 128 tokens. What is learned is still kept in full."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heedful import container
-from heedful.cores import cores
+from heedful.cores import cores, keep_to_share
 
 STAT = "anon 13\ninactive_file 17\nactive_file 5\ntotal_active_file 7\n"
 
@@ -60,3 +60,16 @@ def test_cores_are_those_of_the_process_or_fewer(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7), raising=False)
     monkeypatch.setattr(container, "cores", lambda: quota)
     assert cores() == found
+
+
+@pytest.mark.parametrize(
+    ("quota", "told", "found"), [(None, None, None), (3, None, "3"), (3, "5", "5"), (7, None, None)]
+)
+def test_a_share_of_cores_bounds_the_threads_that_multiply(
+    monkeypatch: pytest.MonkeyPatch, quota: int | None, told: str | None, found: str | None
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7), raising=False)
+    monkeypatch.setattr(container, "cores", lambda: quota)
+    monkeypatch.setattr(os, "environ", {} if told is None else {"OMP_NUM_THREADS": told})
+    keep_to_share()
+    assert os.environ.get("OMP_NUM_THREADS") == found

@@ -1,4 +1,7 @@
-"""Ctrl-C ends a command with a line, also while it is still importing, and leaves nothing behind."""
+"""Ctrl-C ends a command with a line, also while it is still importing, and leaves nothing behind.
+
+Warnings are lines too.
+"""
 
 import os
 import signal
@@ -63,3 +66,9 @@ def test_in_an_import_of_a_run_that_has_begun_its_folder_is_given_back(tmp_path:
 def test_elsewhere_it_is_an_exception():
     with pytest.raises(KeyboardInterrupt):
         interrupt(signal.SIGINT, sys._getframe())
+
+
+def test_a_warning_is_a_line_without_our_source(tmp_path: Path):
+    warning = "import warnings\nwarnings.warn('one\\n two', stacklevel=1)\nraise SystemExit(3)\n"
+    done = heedful(tmp_path, "doctor", instead=warning, of="torch")
+    assert (done.returncode, done.stderr) == (3, "heedful: one two\n")

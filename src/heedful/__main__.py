@@ -3,7 +3,9 @@
 import os
 import signal
 import sys
+import warnings
 from types import FrameType
+from typing import Any
 
 IMPORTS = "<frozen importlib._bootstrap>"
 """The file of Python's own import."""
@@ -29,8 +31,14 @@ def interrupt(_: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def in_a_line(message: Warning | str, *_: Any, **__: Any) -> str:
+    """A warning as commands speak, without the place in our source that gave it."""
+    return f"heedful: {' '.join(str(message).split())}\n"
+
+
 def main() -> None:
     """Run the command that was typed."""
+    warnings.formatwarning = in_a_line
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored
         signal.signal(signal.SIGINT, interrupt)
     from heedful.cli import main as run

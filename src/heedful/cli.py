@@ -15,6 +15,7 @@ from heedful import launch
 from heedful.arguments import deferred, parse
 from heedful.commands import asking, evaluating, exploring, folders, making, seeing, serving, translating, words
 from heedful.commands.output import say, warn
+from heedful.cores import keep_to_share
 from heedful.errors import Interrupted, OfOneProcess, UserError
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; exit with 0, with 2 for a user's mistake, with 130 when interrupted."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without our letters is no reason to fail
+    keep_to_share()
     try:
         _run(list(sys.argv[1:] if arguments is None else arguments))
     except UserError as error:
@@ -75,6 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(0)
     except OSError as error:
         _fail(_os_trouble(error), 2)
+    except (RuntimeError, MemoryError) as error:
+        from heedful.nn.shortage import too_small
+
+        if (line := too_small(error)) is None:
+            raise
+        _fail(line, 2)
     sys.exit(0)
 
 

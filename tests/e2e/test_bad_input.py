@@ -13,6 +13,7 @@ import torch
 
 from heedful.cli import main
 from heedful.data import lines
+from heedful.nn.layers import EncoderLayer
 
 SMALL = ("--size", "tiny", "--length", "32", "--max-length", "64", "--batch-tokens", "256", "--device", "cpu")
 SMALL += ("--steps", "4", "--evaluations", "1", "--checkpoint-every", "2")
@@ -481,3 +482,33 @@ def test_every_checkpoint_damaged(command: Command, good: Path, monkeypatch: pyt
     assert code == 2
     assert [line[: line.index(" ", 9)] for line in said.splitlines()] == ["heedful: the"] * 2 + ["heedful: every"]
     assert said.splitlines()[-1].endswith("is damaged; start the run again in another folder")
+
+
+ASKED = (
+    *("fill BERT the:[MASK]", "embed BERT FILE --out a.npy", "evaluate BERT FILE"),
+    *("explore BERT --text a --export a.html", "translate TRANSLATOR FILE", "translate TRANSLATOR FILE --given FILE"),
+)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("who", ["the GPU's memory", "this machine's free memory"])
+def test_memory_that_is_too_small_for_a_model_that_is_asked(
+    command: Command,
+    write_bert: Callable[..., Path],
+    translator: Callable[[str], Path],
+    asked: str,
+    who: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError if "GPU" in who else RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    bert = write_bert(command.home / "bert", ["the", "a"])
+    names = {"BERT": bert, "FILE": command.text("one\n")}
+    names["TRANSLATOR"] = translator("good") if "TRANSLATOR" in asked else bert
+    monkeypatch.chdir(command.home)
+    monkeypatch.setattr(EncoderLayer, "forward", full)
+    said = command.fails(*(str(names.get(word, word)).replace(":", " ") for word in asked.split()))
+    usual = "end what else uses it" + (" (nvidia-smi names it), or use the device cpu" if "GPU" in who else "")
+    beams = "TRANSLATOR" in asked and "--given" not in asked
+    assert said == f"heedful: {who} is too small for this; {'use a smaller --beam' if beams else usual}\n"

@@ -344,7 +344,8 @@ def test_what_search_and_predict_refuse(
         ("search", encoder, file): "there is nothing to look for; give a QUERY after the file, or several",
         ("search", encoder, file, "the \udcff"): "'the \\udcff' is not UTF-8 at character 5; convert it first",
         ("predict", classifier, file, "--out", tmp_path / "a.csv"): (
-            f"answers are written as jsonl or tsv, not as csv; try --out {tmp_path / 'a.tsv'}, or say --format"
+            "answers are written as jsonl or tsv, not as csv; "
+            "end the name of --out with .jsonl or .tsv, or say --format"
         ),
     }
     for arguments, said in refused.items():

@@ -64,3 +64,15 @@ def test_where_torch_says_nothing_nothing_is_said(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(gpus, "_heard", [])
     with pytest.raises(UserError, match=r"^no CUDA GPU can be used here; `heedful doctor` says why"):
         choose("cuda", "auto")
+
+
+def test_other_warnings_are_no_reason(monkeypatch: pytest.MonkeyPatch):
+    def available() -> bool:
+        warnings.warn("pynvml is deprecated", FutureWarning, stacklevel=1)
+        return True
+
+    monkeypatch.setattr(torch.cuda, "is_available", available)
+    monkeypatch.setattr(gpus, "_heard", [])
+    with pytest.warns(FutureWarning, match="pynvml is deprecated"):
+        assert gpus.usable()
+    assert gpus.why_not() == ""

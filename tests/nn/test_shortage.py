@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from heedful.errors import UserError
-from heedful.nn.shortage import enough_memory, short_of_memory
-
-GPUS, HOSTS = "the GPU's memory", "this machine's free memory"
+from heedful.nn.shortage import GPUS, HOSTS, enough_memory, short_of_memory, too_small
 
 
 @pytest.mark.parametrize(
@@ -23,12 +21,12 @@ GPUS, HOSTS = "the GPU's memory", "this machine's free memory"
 def test_whose_memory_was_too_small(error: Exception, whose: str | None):
     assert short_of_memory(error) == whose
     if whose is None:
-        with pytest.raises(RuntimeError, match="shapes"), enough_memory():
+        assert too_small(error) is None
+        with pytest.raises(RuntimeError, match="shapes"), enough_memory("it", "use less"):
             raise error
         return
-    with pytest.raises(UserError) as caught, enough_memory("the model"):
-        raise error
     hint = " (nvidia-smi names it), or use the device cpu" if whose == GPUS else ""
-    assert str(caught.value) == f"{whose} is too small for the model; end what else uses it{hint}"
-    with pytest.raises(UserError, match=r"too small for this; use less$"), enough_memory(way_out="use less"):
+    assert too_small(error) == f"{whose} is too small for this; end what else uses it{hint}"
+    with pytest.raises(UserError) as caught, enough_memory("it", "use less"):
         raise error
+    assert str(caught.value) == f"{whose} is too small for it; use less"

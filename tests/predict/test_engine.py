@@ -113,20 +113,6 @@ def test_no_gradients_are_kept(small_model: Callable[..., Model]):
     assert seen == [False]
 
 
-def test_memory_that_is_too_small_is_told_in_a_line(
-    small_model: Callable[..., Model], monkeypatch: pytest.MonkeyPatch
-):
-    engine = TorchEngine(small_model("classify"))
-
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(engine, "_launch", full)
-    for ask in (engine.scores, engine.states, lambda inputs: engine.vectors(inputs, "mean")):
-        with pytest.raises(UserError, match=r"^the GPU's memory is too small for this; end what else uses it"):
-            ask(ragged())
-
-
 def test_a_model_with_one_segment_reads_single_texts_only(small_model: Callable[..., Model]):
     model = small_model("classify", segments=1)
     engine = TorchEngine(model)

@@ -162,16 +162,6 @@ def test_scores_are_the_same_a_few_rows_at_a_time(kind: str, monkeypatch: pytest
         np.testing.assert_allclose(one, other)
 
 
-def test_a_gpu_without_enough_memory_is_told_of(monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError
-
-    made = searcher("transformer")
-    monkeypatch.setattr(made, "_batch", full)
-    with pytest.raises(UserError, match="the GPU's memory is too small for this; use a smaller --beam"):
-        made.search([Sentence([5])], SearchOptions())
-
-
 def test_nothing_is_answered_with_nothing():
     made = searcher("rnn")
     assert made.search([], SearchOptions()) == []

@@ -21,7 +21,7 @@ class TooLarge(nn.Linear):
     """Stands in for a model that a GPU has no room for."""
 
     def to(self, *_: object, **__: object) -> nn.Module:  # pyrefly: ignore
-        raise torch.OutOfMemoryError
+        raise RuntimeError("CUDA error: out of memory")
 
 
 def test_a_model_is_moved():
@@ -30,7 +30,7 @@ def test_a_model_is_moved():
 
 
 def test_a_gpu_without_room_is_told_in_a_line():
-    with pytest.raises(UserError, match=r"no room for the model's 1\.0M parameters; end what else uses it"):
+    with pytest.raises(UserError, match=r"GPU's memory is too small for the model's 1\.0M parameters; end what else"):
         CPU.holding(TooLarge(1000, 1000))
 
 
@@ -96,6 +96,18 @@ def test_stacks_of_many_threads_are_no_memory_that_is_taken():
     """Half a gigabyte is set aside for them, and a few kilobytes are used."""
     run = subprocess.run([sys.executable, "-c", MANY_THREADS], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr, run.stdout) == (0, "", f"{float(64 << 16)}\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+@pytest.mark.parametrize(("free", "granted"), [(600, 585), (100_000, 95_128)])
+def test_what_is_granted_is_less_than_what_is_free(monkeypatch: pytest.MonkeyPatch, free: int, granted: int):
+    """In MiB: 95% and stacks of 128, but never more than half of the 5% for them."""
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(psutil, "swap_memory", lambda: type("Memory", (), {"free": 0}))
+    monkeypatch.setattr(device, "free_memory", lambda _: free << 20)
+    with within_memory(CPU.device, 1):
+        room = resource.getrlimit(resource.RLIMIT_DATA)[0] - psutil.Process().memory_info().data
+    assert room >> 20 == pytest.approx(granted, abs=16)
 
 
 def test_a_gpu_has_its_own_memory(monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from heedful.errors import UserError
 from heedful.serve.batching import Gone, Lane, Wanted, weigh
@@ -59,6 +60,8 @@ class Echo:
         for one in prepared:
             if one.name == "broken":
                 raise ZeroDivisionError("the secret text")
+            if one.name == "huge":
+                raise torch.OutOfMemoryError("the secret size")
             if one.name == "mistaken":
                 raise UserError("this can't be (--flag)")
         return [one.name.upper() for one in prepared]
@@ -159,19 +162,19 @@ def test_one_that_fails_harms_no_other_and_its_words_are_not_logged():
 
     async def test() -> None:
         first = await held(queue)
-        names = ("a", "broken", "refused", "mistaken", "b")
+        names = ("a", "broken", "refused", "mistaken", "huge", "b")
         tasks = [queue.ask(Thing(name)) for name in names]
         await asyncio.sleep(0)
         queue.work.go.set()
         await first
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert found[0] == ["A"]
-        assert found[4] == ["B"]
-        assert [one.status for one in found[1:4] if isinstance(one, Refusal)] == [424, 413, 422]
+        assert found[5] == ["B"]
+        assert [one.status for one in found[1:5] if isinstance(one, Refusal)] == [424, 413, 422, 424]
         assert str(found[3]) == "this can't be"
-        assert "ZeroDivisionError" in queue.said.getvalue()
-        assert "secret" not in queue.said.getvalue() + str(found[1])
-        assert queue.metric("heedful_failures_total") == 1
+        assert all(name in queue.said.getvalue() for name in ("ZeroDivisionError", "OutOfMemoryError"))
+        assert "secret" not in queue.said.getvalue() + str(found[1]) + str(found[4])
+        assert queue.metric("heedful_failures_total") == 2
 
     run(test, queue)
 

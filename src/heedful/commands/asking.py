@@ -96,7 +96,7 @@ def predict(
         model: A model folder.
         file: Texts: one a line, or csv, tsv, jsonl, parquet; words as CoNLL; questions as SQuAD json or jsonl.
         out: Where the answers go (standard output by default), one line a text, in the order of the texts.
-        format: How they are written (by default as --out ends, else jsonl).
+        format: How they are written (by default as --out ends, as with .jsonl or .tsv; jsonl on standard output).
         text: Column of the text. By default as in training where the file has it, or else found by itself when its
             name is usual.
         pair: Column of the second text, for pairs.
@@ -135,7 +135,7 @@ def predict(
         assert out is not None
         raise UserError(
             f"answers are written as jsonl or tsv, not as {out.suffix[1:]}; "
-            f"try --out {out.with_suffix('.tsv')}, or say --format"
+            "end the name of --out with .jsonl or .tsv, or say --format"
         )
     if form == "tsv" and n_best > 1:
         raise UserError("a line of tsv holds one answer; leave --n-best out, or write jsonl")

@@ -1,5 +1,6 @@
 """The command that translates."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -90,6 +91,7 @@ def translate(
         precision: How exactly: fp16 by default on a GPU, always fp32 on a CPU.
     """
     from heedful.decode import SearchOptions
+    from heedful.nn.shortage import enough_memory
     from heedful.predict import load_translator
     from heedful.runs.dataset import one_file
     from heedful.runs.translate import Wanted
@@ -127,7 +129,9 @@ def translate(
     )
     path = None if file == "-" else one_file(file)
     translator = load_translator([model, *ensemble], device, precision=precision, engine=engine, int8=int8)
-    if remark := run(translator, path, out, wanted):
+    with nullcontext() if given else enough_memory("this", "use a smaller --beam"):
+        remark = run(translator, path, out, wanted)
+    if remark:
         warn(remark)
     if out is not None:
         say(f"wrote {out}")

@@ -5,6 +5,8 @@ import warnings
 
 import torch
 
+FAILED = "CUDA initialization: "
+"""How torch begins to say that a GPU can't be used."""
 _heard: list[str] = []
 """What torch said of a GPU that can't be used, which it says once in the life of a process."""
 
@@ -14,7 +16,11 @@ def usable() -> bool:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         found = torch.cuda.is_available()
-    _heard.extend(str(one.message) for one in said)
+    for one in said:
+        if (words := str(one.message)).startswith(FAILED):
+            _heard.append(words.removeprefix(FAILED))
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return found
 
 
@@ -22,7 +28,7 @@ def why_not() -> str:
     """Why no GPU can be used, in torch's words; nothing where it did not say, or was not asked."""
     if not _heard:
         return ""
-    said = _heard[0].partition("(Triggered")[0].removeprefix("CUDA initialization: ")
+    said = _heard[0].partition("(Triggered")[0]
     return re.split(r"\.\s", said, maxsplit=1)[0].strip(" .\n")
 
 

@@ -7,6 +7,8 @@ import torch
 
 from heedful.errors import UserError
 
+GPUS, HOSTS = "the GPU's memory", "this machine's free memory"
+"""Whose memory it may be."""
 REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
 """What is said where a CPU's memory is refused."""
 REFUSED_BY_GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
@@ -17,21 +19,31 @@ def short_of_memory(error: Exception) -> str | None:
     """Whose memory was too small, if that is what is wrong."""
     said = str(error)
     if isinstance(error, torch.OutOfMemoryError) or any(one in said for one in REFUSED_BY_GPU):
-        return "the GPU's memory"
+        return GPUS
     if isinstance(error, MemoryError) or any(one in said for one in REFUSED):
-        return "this machine's free memory"
+        return HOSTS
     return None
 
 
+def too_small(error: Exception, what: str = "this", way_out: str | None = None) -> str | None:
+    """What to tell of a lack of memory for something, if that is what is wrong, and a way out of it.
+
+    By default that is the way out of who only asks a model.
+    """
+    if (whose := short_of_memory(error)) is None:
+        return None
+    usual = "end what else uses it"
+    if whose == GPUS:
+        usual += " (nvidia-smi names it), or use the device cpu"
+    return f"{whose} is too small for {what}; {way_out or usual}"
+
+
 @contextmanager
-def enough_memory(what: str = "this", way_out: str | None = None) -> Iterator[None]:
-    """Tell of a lack of memory for something, and of a way out; by default the one of who only asks a model."""
+def enough_memory(what: str, way_out: str) -> Iterator[None]:
+    """Make a lack of memory for something a user's mistake, with a way out of its own."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if (whose := short_of_memory(error)) is None:
+        if (line := too_small(error, what, way_out)) is None:
             raise
-        usual = "end what else uses it"
-        if "GPU" in whose:
-            usual += " (nvidia-smi names it), or use the device cpu"
-        raise UserError(f"{whose} is too small for {what}; {way_out or usual}") from None
+        raise UserError(line) from None

@@ -25,7 +25,6 @@ from heedful.models.heads import BertForTask, Head
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.kernels import HALF
 from heedful.nn.layout import Packed
-from heedful.nn.shortage import enough_memory
 from heedful.nn.transfer import on_device
 from heedful.predict.packed import twin_of
 from heedful.tasks.scoring import layout
@@ -135,8 +134,7 @@ class TorchEngine:
         launched: deque[Launched] = deque()
         many = Inputs.of(inputs)
         for chosen in by_length(many.lengths, room):
-            with enough_memory():
-                launched.append(self._launch(chosen, collate(many.take(chosen)), device, run))
+            launched.append(self._launch(chosen, collate(many.take(chosen)), device, run))
             if len(launched) > ahead:
                 yield launched.popleft()
         yield from launched

@@ -24,7 +24,6 @@ from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.kernels import HALF
 from heedful.nn.pixels import Pixels, normalised
-from heedful.nn.shortage import enough_memory
 from heedful.nn.transfer import on_device
 from heedful.predict.engine import BATCH_TOKENS, check_range
 from heedful.predict.onnx import open_session
@@ -82,7 +81,7 @@ class TorchImageEngine:
     @torch.inference_mode()
     def scores(self, pictures: np.ndarray) -> np.ndarray:
         """Before the softmax: (N, H, W, C) uint8 -> (N, K)."""
-        with self._turn, enough_memory():  # threads take turns, or each would need memory for a batch
+        with self._turn:  # or each thread would need memory for a batch
             made = [self._reads(pixels).float() for pixels in self._each(pictures)]
             found = torch.cat(made).cpu().numpy() if made else np.empty((0, len(self.labels)), np.float32)
         if next(self._reads.parameters()).dtype is torch.float16:
@@ -92,7 +91,7 @@ class TorchImageEngine:
     @torch.inference_mode()
     def attention(self, picture: np.ndarray) -> np.ndarray:
         """Where every token of an image looks: (H, W, C) uint8 -> (L, heads, T, T); rows sum to one."""
-        with self._turn, enough_memory():
+        with self._turn:
             (pixels,) = self._each(picture[None])
             weights = self.model.vit(pixels, explain=True).weights
         return torch.stack(weights)[:, 0].float().cpu().numpy()

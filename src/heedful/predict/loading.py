@@ -4,10 +4,9 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import torch
-from torch import nn
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.bitext import Marks
@@ -22,7 +21,6 @@ from heedful.models.heads import BertForTask
 from heedful.models.rnn import Rnn
 from heedful.models.vit import ViTClassifier
 from heedful.nn import gpus
-from heedful.nn.shortage import enough_memory
 from heedful.predict.engine import Engine, TorchEngine
 from heedful.predict.image_engine import ImageEngine, OnnxImageEngine, TorchImageEngine
 from heedful.predict.images import ImagePredictor
@@ -36,7 +34,6 @@ EngineName = Literal["torch", "onnx", "ctranslate2"]
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
 Folder = str | Path
 Device = str | torch.device
-Model = TypeVar("Model", bound=nn.Module)
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 FAST_HALF = (7, 0)
@@ -109,7 +106,7 @@ def load_predictor(
 
         computing: Engine = OnnxEngine(inner, int8=int8)
     else:
-        model = _placed(load_model(inner), device, precision)
+        model = load_model(inner).to(*_place(device, precision))
         if isinstance(model, BertForTask):
             model.exact()
         computing = TorchEngine(model)
@@ -149,7 +146,7 @@ def load_translator(
             raise UserError("ctranslate2 runs one model, not an ensemble; use the engine torch")
         searcher = CTranslate2Searcher(find(folders[0], int8=int8), source, target, device)
     else:
-        models = [_placed(_model(one, source, target), device, precision) for one in folders]
+        models = [_model(one, source, target).to(*_place(device, precision)) for one in folders]
         if precision == "bf16" and any(isinstance(one, Rnn) for one in models):
             raise UserError("a GPU runs recurrent networks in fp16 or fp32, not in bf16; leave --precision out")
         searcher = TorchSearcher(models, _marks(folders, models), never(models[0], target))
@@ -184,7 +181,7 @@ def load_images(
                 f"{folder} is an encoder of images without a head, so it knows no classes; "
                 "train one with `heedful train-vision DATA --out FOLDER`"
             )
-        computing = TorchImageEngine(_placed(model, device, precision))
+        computing = TorchImageEngine(model.to(*_place(device, precision)))
     return ImagePredictor(computing, str(folder))
 
 
@@ -266,12 +263,6 @@ def _only_torch(engine: EngineName, precision: Precision, device: str) -> None:
         raise UserError(f"the engine {engine} computes as it was exported; leave precision out")
     if engine == "onnx" and device.startswith("cuda"):
         raise UserError(f"the engine onnx computes on the CPU, not on {device}; leave the device out")
-
-
-def _placed(model: Model, device: str, precision: Precision) -> Model:
-    """The model, moved to where it computes."""
-    with enough_memory("the model"):
-        return model.to(*_place(device, precision))
 
 
 def _place(device: str, precision: Precision) -> tuple[str, torch.dtype]:

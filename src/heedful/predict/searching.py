@@ -20,7 +20,6 @@ from heedful.data.bitext import Marks
 from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, Turn, rounded, search
 from heedful.decode import Marks as SearchMarks
 from heedful.models.transformer import Transformer
-from heedful.nn.shortage import enough_memory
 from heedful.predict.engine import by_length, check_range
 from heedful.predict.packed import packed
 from heedful.predict.recorded import RecordedSteps
@@ -30,8 +29,6 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}
 """The most source tokens of a batch, padding included, for each of its beams."""
 
 
-SMALLER = "use a smaller --beam, or the device cpu"
-"""What to do where memory is too small."""
 SCORED_ROWS = 1024
 """Tokens whose whole vocabulary is scored at once, where only the given token counts."""
 
@@ -92,7 +89,7 @@ class TorchSearcher:
         """The best hypotheses for each sentence; every few steps a look, which may raise."""
         found: list[list[Hypothesis]] = [[] for _ in sentences]
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"]) // options.width
-        with self._resting(), enough_memory(way_out=SMALLER):
+        with self._resting():
             for chosen in by_length([len(one.ids) + 1 for one in sentences], room, padded=True):
                 drawn = _drawn(options, sentences[chosen[0]])
                 answers = self._batch([sentences[number] for number in chosen], drawn, look=look)
@@ -103,7 +100,7 @@ class TorchSearcher:
     def watched(self, sentence: Sentence, options: SearchOptions) -> tuple[list[Hypothesis], list[Turn]]:
         """The same for one sentence, and what each step chose from."""
         turns: list[Turn] = []
-        with self._resting(), enough_memory(way_out=SMALLER):
+        with self._resting():
             (found,) = self._batch([sentence], options, turns.append)
         return found, turns
 
@@ -160,7 +157,7 @@ class TorchSearcher:
         found: list[np.ndarray] = [np.empty(0)] * len(pairs)
         _, sos, eos = self.marks
         room = BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        with self._resting(), enough_memory(way_out=SMALLER):
+        with self._resting():
             for chosen in by_length([max(map(len, pair)) + 2 for pair in pairs], room, padded=True):
                 source, mask = self._rectangle([[*pairs[number][0], eos] for number in chosen])
                 target, _ = self._rectangle([[sos, *pairs[number][1], eos] for number in chosen])

@@ -13,6 +13,7 @@ from torch import nn
 from heedful import container
 from heedful.errors import UserError
 from heedful.nn import fp8, gpus, kernels
+from heedful.nn.shortage import enough_memory
 
 try:
     import resource
@@ -26,7 +27,8 @@ SPARED = 0.05
 NO_THREAD = "can't start new thread"
 """What is said where none is left for a thread's stack; but also where there may be no more threads."""
 THREADS, STACK = 16, 8 << 20
-"""What may still be started besides the threads that multiply; of each stack much is set aside and little used."""
+"""What may still be started besides the threads that multiply; of each stack much is set aside and little used, so
+they may take up to half of what is spared."""
 
 
 class Compute(NamedTuple):
@@ -55,14 +57,10 @@ class Compute(NamedTuple):
 
     def holding(self, model: Model) -> Model:
         """The model, moved to the device."""
-        try:
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        way_out = "end what else uses it (nvidia-smi names it), or take a smaller model"
+        with enough_memory(f"the model's {parameters / 1e6:.1f}M parameters", way_out):
             return model.to(self.device)
-        except torch.OutOfMemoryError:
-            parameters = sum(parameter.numel() for parameter in model.parameters())
-            raise UserError(
-                f"the GPU has no room for the model's {parameters / 1e6:.1f}M parameters; "
-                "end what else uses it (nvidia-smi names it), or take a smaller model"
-            ) from None
 
     def repeatable(self) -> None:
         """Have a GPU add in the same order every time, as a CPU does, for runs that are equal to the bit."""
@@ -104,7 +102,8 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
     before, most = resource.getrlimit(resource.RLIMIT_DATA)
     # The threads that multiply end the whole process if they are refused, so they start before there is a limit.
     torch.ones(torch.get_num_threads() << 16).sum()
-    room = (1 - SPARED) * (free_memory(device) + psutil.swap_memory().free) / processes + THREADS * STACK
+    share = (free_memory(device) + psutil.swap_memory().free) / processes
+    room = min((1 - SPARED) * share + THREADS * STACK, (1 - SPARED / 2) * share)
     bounds = [psutil.Process().memory_info().data + int(room), before, most]
     limited = False
     with suppress(OSError, ValueError):  # not every system lets it be set

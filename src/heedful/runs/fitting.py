@@ -14,6 +14,7 @@ from torch import nn
 
 from heedful.data.batch import PretrainingBatch
 from heedful.errors import UserError
+from heedful.nn.shortage import short_of_memory
 from heedful.tasks.term import Term
 from heedful.train.optim import clip
 
@@ -45,7 +46,9 @@ def most_tokens(step: Callable[[int], None], length: int) -> int:
 def _fits(step: Callable[[int], None], tokens: int) -> bool:
     try:
         step(tokens)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if short_of_memory(error) is None:
+            raise
         return False
     return True
 

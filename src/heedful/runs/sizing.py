@@ -13,7 +13,8 @@ from heedful.models.bert import SIZES, BertConfig
 
 ENOUGH = 4.0
 """Tokens that a model should see for each parameter of its layers; few, for they are seen many times over. Ten
-minutes of the GPU of docs/results.md give base 4.7; three quarters of it were enough for medium's lowest loss."""
+minutes of the GPU of docs/results.md are estimated to give base 4.7 and gave 4.4; three quarters of that were enough
+for medium's lowest loss."""
 REACHED = {
     "cuda": {"tiny": 0.03, "mini": 0.1, "small": 0.25, "medium": 0.38, "base": 0.47, "large": 0.5},
     "cpu": dict.fromkeys(SIZES, 0.4),

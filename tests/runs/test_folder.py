@@ -1,5 +1,6 @@
 import platform
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,14 @@ def test_what_a_killed_run_left_is_swept_on_resume(tmp_path: Path):
     (tmp_path / f".model.safetensors.{2**22 + 7}@{platform.node()}.tmp").write_bytes(b"half")
     reclaim(tmp_path, RECIPE, read_recipe)
     assert [path.name for path in tmp_path.iterdir()] == ["heedful.toml"]
+
+
+@pytest.mark.parametrize("strange", ["made = 3", '[made]\nchosen = "x"'])
+def test_how_a_run_was_made_is_a_table(tmp_path: Path, strange: str):
+    (tmp_path / "heedful.toml").write_text(f"{strange}\n", encoding="utf-8")
+    for read in (partial(load_recipe, str(tmp_path)), partial(reclaim, tmp_path, RECIPE, lambda _: RECIPE)):
+        with pytest.raises(UserError, match=r"heedful\.toml: \[made\] and \[made\.chosen\] are tables; undo"):
+            read()
 
 
 def test_a_folder_is_complete_for_the_run_that_made_it_alone(tmp_path: Path):

@@ -129,7 +129,15 @@ def test_interrupted_within_a_seed_it_says_how_to_go_on_with_all(
         with pytest.raises(Interrupted, match=rf"go on with: heedful finetune --resume --out {out}$"):
             go(recipe, out)
     assert (out / "seed-6" / "checkpoints").is_dir()
-    go(read_recipe(out / "heedful.toml"), out, resume=True)
+    noted, kept = read_recipe(out / "heedful.toml"), []
+
+    def noting(options: FinetuneOptions, whole: Path | None = None) -> dict[str, float]:
+        kept.append(options.settings.run.keep)
+        return finetune.finetune(options, whole)
+
+    monkeypatch.setattr(seeds, "finetune", noting)
+    go(replace(noted, run=replace(noted.run, keep=3)), out, resume=True)  # which it may be told anew
+    assert (kept, read_recipe(out / "heedful.toml").run.keep) == ([3, 3], 3)
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
 
 

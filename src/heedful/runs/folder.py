@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +19,7 @@ from heedful.arguments import flag
 from heedful.config import differences, literal, read_toml, to_toml
 from heedful.durable import alone, sweep, write_file
 from heedful.errors import UserError
-from heedful.runs.recipe_files import CHOSEN, RUN_FILE
+from heedful.runs.recipe_files import CHOSEN, RUN_FILE, how_made
 
 VERSIONS = ("heedful", "torch", "python")
 """What is noted of how a run was made; besides a digest of its recipe, what of that it has chosen, and its cache."""
@@ -26,6 +27,7 @@ RESULT_FILE = "evaluation.json"
 """How good the model of a run is, that was evaluated while it trained."""
 DIVERGED_FILE = "diverged.txt"
 """Why a run came to nothing, where it did: to resume it would end the same way."""
+R = TypeVar("R")
 MOST = 4
 """Options that a message names."""
 FREE_ON_RESUME = ("run.tensorboard", "run.keep", "run.checkpoint_every", "run.fp8")
@@ -92,7 +94,8 @@ def noted_cache(out: Path) -> Path | None:
 
 def _made(out: Path) -> dict[str, Any]:
     """What is noted of how a run was made."""
-    return read_toml(out / RUN_FILE).get("made", {}) if (out / RUN_FILE).is_file() else {}
+    path = out / RUN_FILE
+    return how_made(read_toml(path), path) if path.is_file() else {}
 
 
 def _note(recipe: Any, cache: Path | None, chosen: Mapping[str, Any]) -> bytes:
@@ -128,7 +131,7 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     """Take the folder of an interrupted run to go on with the same run, which is noted in it."""
     require_unfinished(out)
     tables = read_toml(out / RUN_FILE)
-    if tables.get("made", {}).get("told") not in (None, _digest(tables)):
+    if how_made(tables, out / RUN_FILE).get("told") not in (None, _digest(tables)):
         raise UserError(
             f"{out / RUN_FILE} was changed after the run began, so it can't be resumed; undo that, "
             "or start a new run in another --out"
@@ -145,6 +148,16 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     with alone(out):
         sweep(out)
     (out / DIVERGED_FILE).unlink(missing_ok=True)  # it is tried again
+
+
+def told_anew(noted: R, recipe: R) -> R:
+    """What a run has noted of itself, but for what a resumed one may be told anew."""
+    for name in FREE_ON_RESUME:
+        part, _, key = name.partition(".")
+        old, new = getattr(noted, part), getattr(recipe, part)
+        if hasattr(new, key):  # not every kind of run has each
+            noted = replace(noted, **{part: replace(old, **{key: getattr(new, key)})})  # pyrefly: ignore
+    return noted
 
 
 def note_diverged(out: Path, line: str) -> None:

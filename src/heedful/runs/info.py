@@ -26,7 +26,7 @@ from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict.loading import sees, translates
 from heedful.runs.folder import DIVERGED_FILE, RESULT_FILE, VERSIONS
-from heedful.runs.recipe_files import RUN_FILE
+from heedful.runs.recipe_files import RUN_FILE, how_made
 from heedful.train import checkpoint, log
 
 POOLS = {"cls": "[CLS]", "mean": "the mean of all states"}
@@ -271,7 +271,7 @@ def _made(folder: Path) -> list[Fact]:
         elif tests:
             numbers = {name: value for name, value in tests[-1].items() if not isinstance(value, str)}
             lines.append(Fact("held out", log.describe(numbers), numbers))
-    made = {name: version for name, version in tables.get("made", {}).items() if name in VERSIONS}
+    made = {name: version for name, version in how_made(tables, folder / RUN_FILE).items() if name in VERSIONS}
     if made:
         lines.append(Fact("made with", ", ".join(f"{name} {version}" for name, version in made.items()), made))
     return lines

@@ -110,7 +110,7 @@ class ObjectivePart:
 
     nsp: bool = True
     """Next-sentence prediction on pairs; without it, full single sequences. A model that goes on with --from and
-    never learned it does not begin to unless told."""
+    never learned it does not begin to unless told, here or by a recipe."""
     length: int = 128
     """Tokens in a training sequence, special ones included."""
     mask_rate: float = 0.15

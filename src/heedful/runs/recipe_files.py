@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from heedful.config import from_tables, read_toml
 from heedful.errors import UserError
@@ -46,20 +46,35 @@ def named(cls: type[R], name: str, kind: str = "", base: R | None = None) -> R:
 def read_as(cls: type[R], path: Path, base: R | None = None, *, chosen: bool = True) -> R:
     """A recipe of a kind from a file, with what a run has `chosen`, or without; how it was made is passed over."""
     tables = read_toml(path)
-    made = tables.pop("made", None)
+    made = how_made(tables, path)
+    of_a_run = tables.pop("made", None) is not None
     known = {field.name for field in fields(cls)}  # pyrefly: ignore
     strange = [name for name in tables if not difflib.get_close_matches(name, known)]
-    if made is not None and strange:  # all of a run's own names are known to its kind
+    if of_a_run and strange:  # all of a run's own names are known to its kind
         raise UserError(
             f"{path} is of another kind of run: it has {strange[0]!r}; name the folder of one of this kind"
         )
-    if made is not None and not chosen:
-        for name, told in made.get(CHOSEN, {}).items():
-            *part, key = name.split(".")
-            table = tables.setdefault(part[0], {}) if part else tables
+    if not chosen:
+        _untell(tables, made)
+    return from_tables(cls, tables, str(path), base)
+
+
+def how_made(tables: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a run's file notes of how it was made, where it does."""
+    made = tables.get("made", {})
+    if not (isinstance(made, dict) and isinstance(made.get(CHOSEN, {}), dict)):
+        raise UserError(f"{path}: [made] and [made.{CHOSEN}] are tables; undo what was changed by hand")
+    return made
+
+
+def _untell(tables: dict[str, Any], made: dict[str, Any]) -> None:
+    """Put what a run was told in place of what it has chosen."""
+    for name, told in made.get(CHOSEN, {}).items():
+        *part, key = name.split(".")
+        table = tables.setdefault(part[0], {}) if part else tables
+        if isinstance(table, dict):  # else it is told of as any other mistake
             table.pop(key, None)
             table |= {key: told} if told != "" else {}
-    return from_tables(cls, tables, str(path), base)
 
 
 def without(recipe: R, names: Iterable[str]) -> R:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from heedful import launch
+from heedful.config import differences
 from heedful.durable import sweep, write_file
 from heedful.errors import UserError
 from heedful.runs.finetune import finetune
 from heedful.runs.finetune_options import LOWER_IS_BETTER, FinetuneOptions, check, read_recipe
-from heedful.runs.folder import RESULT_FILE, claim, give_back, reclaim, require_unfinished
+from heedful.runs.folder import RESULT_FILE, amend, claim, give_back, reclaim, require_unfinished, told_anew
 from heedful.runs.recipe_files import RUN_FILE
 from heedful.train.log import FILE, Log
 from heedful.train.loop import Metrics
@@ -28,6 +29,8 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
     if options.resume:
         require_unfinished(out, f"go on training its model, start a new one with MODEL {out}")
         reclaim(out, recipe, read_recipe)
+        if differences(read_recipe(out / RUN_FILE), recipe):  # told anew
+            amend(out, recipe)
     else:
         check(recipe)
         new = claim(out, recipe)
@@ -40,7 +43,7 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
             log.note(f"seed {seed}, in {folder}")
             alone = replace(recipe, run=replace(recipe.run, seed=seed, seeds=1))
             begun = (folder / RUN_FILE).is_file()
-            settings = read_recipe(folder / RUN_FILE) if begun else alone
+            settings = told_anew(read_recipe(folder / RUN_FILE), alone) if begun else alone
             if folder.is_dir():
                 sweep(folder)
             try:

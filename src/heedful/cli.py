@@ -57,6 +57,8 @@ WITH_RECIPES: dict[str, Callable[[list[str]], Any]] = {
     "train-vectors": making.vectors_options,
 }
 """What reads the options of commands that take a recipe, or the settings of a run to go on with."""
+TOGETHER = ("pretrain", "finetune", "train-translator", "train-vision")
+"""What several processes can do together."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -101,6 +103,8 @@ def _run(arguments: list[str]) -> None:
         raise UserError(
             f"there is no command {name!r}; {f'did you mean {near[0]!r}?' if near else 'see heedful --help'}"
         )
+    if launch.by_torchrun() and not launch.alone() and name not in TOGETHER:
+        raise UserError(f"{name} is for one process; start it without torchrun: heedful {name} …")
     if name in WITH_RECIPES:
         COMMANDS[name](WITH_RECIPES[name](rest))
     else:

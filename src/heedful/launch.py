@@ -12,9 +12,14 @@ def alone() -> bool:
     return os.environ.get("WORLD_SIZE", "1") == "1"
 
 
+def by_torchrun() -> bool:
+    """Whether torchrun has started this process, be it as the only one."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def speaks_for_all() -> bool:
     """Whether it is for this process to say what all were told wrongly: of torchrun's the first on each machine."""
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("LOCAL_RANK", "0") == "0"
+    return not by_torchrun() or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def signed(line: str) -> str:

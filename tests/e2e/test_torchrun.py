@@ -378,7 +378,10 @@ def test_fine_tuning_goes_on_with_as_many_processes(home: Path, start: Started, 
     start(command, command, patch='at(finetune, "finetuning_terms", rank=0, call=5)')
     (end,) = start(["finetune", "--resume", "--out", home / "fewer"])
     assert end.code == 2
-    assert end.err.startswith("heedful: the run had 2 processes, which make its epochs; go on with as many, or ")
+    said = (
+        "heedful: the run had 2 processes, and counts its epochs in their steps; go on with as many, or start again"
+    )
+    assert end.err.startswith(said)
 
 
 def test_processes_that_see_different_checkpoints_are_refused(home: Path, start: Started):
@@ -414,9 +417,64 @@ def test_processes_that_were_told_different_things_are_refused(home: Path, start
 
     command = [*others["finetune"], "--out", home / "odd"]
     ends = start(command, command, patch=OTHER_DATA)
-    said = "heedful: process 1 has read other data than process 0; give every node the same files\n"
+    files = "than process 0; give every node the same files\n"
+    said = f"heedful: process 1, on {platform.node()}, has read other data {files}"
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
+
+    ends = start(command, pretrain(home, "odd"))
+    said = "heedful: process 1 was given another command than process 0; "
+    said += "give all the same command, and let all see the same --out\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+    assert not (home / "odd").exists()
+
+
+@pytest.mark.parametrize("kind", ["pretrain", "finetune"])
+def test_processes_that_see_different_models_are_refused(
+    home: Path, start: Started, others: dict[str, Words], write_bert: Callable[..., Path], kind: str
+):
+    """Of the same shape, so that nothing else would notice."""
+    model = write_bert(home / "begun", ["the", "a"], outputs="both")
+    given = ["pretrain", home / "text.txt", "--from", model, "--length", "16"]
+    command = [*given, "--cache", home / "cache", "--steps", "1"] if kind == "pretrain" else others[kind]
+    command = [*command, "--out", home / "unlike"]
+    ends = start(command, command, patch=OTHER_MODEL)
+    said = f"heedful: process 1, on {platform.node()}, has read other weights than process 0; "
+    assert [(end.code, end.err) for end in ends] == [(2, f"{said}give every node the same files\n"), (2, "")]
+    assert not (home / "unlike").exists()
+
+
+def test_what_one_process_does_is_not_given_to_several(home: Path, start: Started):
+    command = ["tokenizer", home / "text.txt", "--out", home / "twice"]
+    ends = start(command, command, TORCHELASTIC_RUN_ID="7")
+    said = "heedful: tokenizer is for one process; start it without torchrun: heedful tokenizer …\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+    assert not (home / "twice").exists()
+
+
+def test_one_that_waits_for_the_others_says_so_and_not_for_ever(home: Path, start: Started):
+    at_once = "from datetime import timedelta\nfrom heedful.train import distributed\n"
+    at_once += "distributed.PATIENCE, distributed.MEETING = 0.1, timedelta(seconds=3)"
+    several = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    (end,) = start(pretrain(home, "lonely"), patch=at_once, **several)
+    first, *_, last = end.err.splitlines()
+    assert first == "heedful: waiting for the others of this run's 2 processes to begin"
+    assert last.startswith("heedful: the 2 processes of this run can't find each other (")
+    assert (end.code, (home / "lonely").exists()) == (2, False)
+
+
+def test_one_that_is_ended_before_it_trains_says_so_and_gives_its_folder_back(home: Path):
+    """As torchrun ends it where another process has gone."""
+    script = home / "ended.py"
+    script.write_text(
+        f"{AT}\nfrom heedful.__main__ import main\nfrom heedful.runs import pretrain\n"
+        'at(pretrain, "_shards", act=lambda: os.kill(os.getpid(), signal.SIGTERM))\nmain()\n',
+        encoding="utf-8",
+    )
+    command = [sys.executable, script, *pretrain(home, "ended")]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stderr) == (130, "heedful: ended by SIGTERM\n")
+    assert not (home / "ended").exists()
 
 
 def test_what_no_process_can_do_is_said_once_and_what_one_can_not_of_that_one(home: Path, start: Started):
@@ -460,6 +518,18 @@ def test_what_is_wrong_with_a_model_or_a_checkpoint_is_said_once(home: Path, sta
     assert ends[1].err == f"heedful: {SECOND}: {NOTHING.format(home / 'damaged')}"
 
 
+OTHER_MODEL = """
+if os.environ["RANK"] == "1":
+    def other(real):
+        def loaded(*arguments, **named):
+            model = real(*arguments, **named)
+            if not named.get("outline"):
+                next(model.parameters()).data[0, 0] += 0.01
+            return model
+        return loaded
+    from heedful.runs import start
+    pretrain.load_model, start.load_model = map(other, (pretrain.load_model, start.load_model))
+"""
 OTHER_DATA = """
 from heedful.runs import material
 if os.environ["RANK"] == "1":

@@ -13,7 +13,6 @@ from heedful.data.batch import LabelledBatch
 from heedful.data.flaws import told
 from heedful.data.shuffled import Shuffled
 from heedful.durable import write_file
-from heedful.errors import UserError
 from heedful.formats.huggingface import save_model
 from heedful.models.heads import BertForTask
 from heedful.runs import dataset
@@ -34,7 +33,9 @@ from heedful.runs.training import (
     refuse_sharding,
     reporter,
     require_alike,
+    require_as_many,
     require_same_data,
+    require_same_weights,
     restore,
     resume_command,
     run,
@@ -75,6 +76,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
         options = replace(options, settings=material.recipe)
         with taken(out, material.recipe, recipe, read_recipe, ranks, resume=options.resume):
             judge = ranks.in_turn(partial(_judge, material, out, compute, log))
+            require_same_weights(judge.model, ranks)
         if judge.cut:
             log.note(f"to evaluate on, {judge.cut}")
         if judge.skipped:
@@ -202,8 +204,6 @@ def _restore(
     found = last_checkpoint(folder, judge.material.digest, log, ranks)
     if found is None:
         return Progress()
-    if (before := found.state.get("ranks", 1)) != ranks.ranks:
-        way_out = "go on with as many, or start again in another --out"
-        raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
+    require_as_many(found.state.get("ranks", 1), ranks)
     judge.states.recall(found, compute.device)
     return restore(found, model, optimizer)

@@ -37,6 +37,7 @@ from heedful.runs.training import (
     require_alike,
     require_of_all,
     require_same_data,
+    require_same_weights,
     resume_command,
     run,
     taken,
@@ -85,6 +86,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
             recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             say = Log(out, leads=ranks.leads and not options.resume).note
             model = compute.holding(ranks.in_turn(partial(build, recipe, shards.tokenizer, say)))
+            require_same_weights(model, ranks)
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)
@@ -342,7 +344,7 @@ def _train(
         log.note(f"transformers has no architecture that equals this model, so its folder opens here alone{hint}")
     if recipe.run.compile and compute.dtype is torch.bfloat16 and not compiles(recipe, compute, ranks):
         log.note("layers are not compiled: that needs a model in one piece, Triton and a C compiler (gcc or clang)")
-    if recipe.run.shard and ranks.ranks == 1:
+    if recipe.run.shard and ranks.ranks == 1 and not options.resume:
         log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")
     if not can_test:
         more = corpus.hold_out_more_of(recipe.corpus, recipe.text, shards)

@@ -1,5 +1,7 @@
 """What every training run shares around the loop: it says how it goes, keeps its checkpoints, and ends in words."""
 
+import hashlib
+import platform
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -74,9 +76,11 @@ def refuse_sharding(part: MachinePart) -> None:
 
 def require_alike(options: Any, ranks: World) -> None:
     """Refuse processes that were told to do different things."""
-    for rank, names in enumerate(ranks.gather(differences(ranks.share(options), options))):
+    first = ranks.share(options)
+    same_command = type(first) is type(options)
+    for rank, names in enumerate(ranks.gather(differences(first, options) if same_command else ["command"])):
         if names:
-            told = typed([name.removeprefix("settings.") for name in names])
+            told = "command" if names == ["command"] else typed([name.removeprefix("settings.") for name in names])
             way_out = "give all the same command, and let all see the same --out"
             raise ranks.ending(UserError(f"process {rank} was given another {told} than process 0; {way_out}"))
 
@@ -93,14 +97,24 @@ def require_of_all(check: Callable[[], None], ranks: World) -> None:
             raise ranks.ending(UserError(why if rank == 0 else f"process {rank} can't go on: {why}"))
 
 
-def require_same_data(digest: str, ranks: World) -> None:
+def require_same_data(digest: str, ranks: World, what: str = "data") -> None:
     """Refuse processes that have read different things under the same names."""
-    digests = ranks.gather(digest)
-    for rank, other in enumerate(digests):
-        if other != digests[0]:
-            raise ranks.ending(
-                UserError(f"process {rank} has read other data than process 0; give every node the same files")
-            )
+    digests = ranks.gather((digest, platform.node()))
+    for rank, (other, node) in enumerate(digests):
+        if other != digests[0][0]:
+            line = f"process {rank}, on {node}, has read other {what} than process 0; give every node the same files"
+            raise ranks.ending(UserError(line))
+
+
+def require_same_weights(model: nn.Module, ranks: World) -> None:
+    """Refuse processes that begin with different models: the gradients of one would be added to those of another."""
+    if ranks.ranks == 1:
+        return
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    require_same_data(digest.hexdigest(), ranks, "weights")
 
 
 def require_same_step(step: int, ranks: World) -> None:
@@ -172,6 +186,13 @@ def tell_of_ranks(before: int, ranks: World, log: Log) -> None:
             f"the run had {counted(before, 'process', 'processes')} and now has {ranks.ranks}; it goes on, "
             "but with other steps than if it had not been interrupted"
         )
+
+
+def require_as_many(before: int, ranks: World) -> None:
+    """Refuse another number of processes than a run had that counts its epochs in steps."""
+    if before != ranks.ranks:
+        had = f"the run had {counted(before, 'process', 'processes')}, and counts its epochs in their steps"
+        raise ranks.ending(UserError(f"{had}; go on with as many, or start again in another --out"))
 
 
 def reporter(plan: Plan, log: Log) -> Callable[[Progress, Metrics], None]:

@@ -33,6 +33,7 @@ from heedful.runs.training import (
     reporter,
     require_alike,
     require_same_data,
+    require_same_weights,
     restore,
     resume_command,
     run,
@@ -88,6 +89,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
         material = _material(options, log, ranks)
         with taken(out, recipe, told, read_recipe, ranks, resume=options.resume):
             judge = ranks.in_turn(partial(_judge, recipe, material, out, compute, log))
+            require_same_weights(judge.model, ranks)
         for remark in judge.remarks:
             log.note(remark)
         return _train(options, judge, material, compute, log, ranks)

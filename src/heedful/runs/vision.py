@@ -13,7 +13,6 @@ from torch import Tensor
 from heedful.data.batch import ImageBatch
 from heedful.data.image_sampler import ImageSampler, even_batch
 from heedful.durable import write_file
-from heedful.errors import UserError
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
 from heedful.runs.cache import cache_of
@@ -29,7 +28,9 @@ from heedful.runs.training import (
     refuse_sharding,
     reporter,
     require_alike,
+    require_as_many,
     require_same_data,
+    require_same_weights,
     restore,
     resume_command,
     run,
@@ -77,6 +78,7 @@ def train_vision(options: VisionOptions) -> Metrics:
         options = replace(options, settings=material.recipe)
         with taken(out, material.recipe, recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
             judge = ranks.in_turn(partial(_judge, material, compute))
+            require_same_weights(judge.model, ranks)
         return _train(options, judge, ranks, log)
 
 
@@ -235,9 +237,8 @@ def _restore(folder: Path, judge: VisionJudge, optimizer: torch.optim.Optimizer,
     if found is None:
         return Progress()
     before = found.state["ranks"]
-    if before != ranks.ranks and judge.material.recipe.run.epochs is not None:
-        way_out = "go on with as many, or start again in another --out"
-        raise ranks.ending(UserError(f"the run had {before} processes, which make its epochs; {way_out}"))
+    if judge.material.recipe.run.epochs is not None:
+        require_as_many(before, ranks)
     tell_of_ranks(before, ranks, log)
     judge.states.recall(found, judge.compute.device)
     return restore(found, judge.model, optimizer)

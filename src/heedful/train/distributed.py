@@ -7,6 +7,8 @@ each other besides goes through the CPU, and waits for nobody's GPU.
 import os
 import platform
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,12 +20,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from heedful import launch
 from heedful.errors import OfOneProcess, UserError
 
 T = TypeVar("T")
 
 WAIT = timedelta(days=30)
 """For each other: the leading rank may prepare the text or evaluate meanwhile, however long that takes."""
+MEETING = timedelta(minutes=30)
+"""Until all are there: they begin at the same time, but for what a slow disk takes to import from."""
+PATIENCE = 30.0
+"""Seconds of it in which nothing is said."""
 PEER = re.compile(r"(?i)connection (closed|reset|refused)|broken pipe")
 """What is said when a peer has gone."""
 LOST = re.compile(rf"{PEER.pattern}|timed out|nccl|gloo")
@@ -138,7 +145,8 @@ def world(device: str) -> Iterator[World]:
     if not dist.is_gloo_available():
         raise UserError("this torch has no gloo, which several processes need; run with one process")
     try:
-        rank, meeting = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+        with _said_when_long(f"waiting for the others of this run's {ranks} processes to begin"):
+            rank, meeting = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     except (RuntimeError, ValueError) as error:
         why = str(error).partition("\n")[0]
         line = f"the {ranks} processes of this run can't find each other ({why}); use torchrun"
@@ -178,11 +186,25 @@ def _outlives(rank: int) -> bool:
 
 def _join(backend: str) -> tuple[int, dist.Store]:
     """Join the other processes; which of them this one is, and what they can leave notes in."""
-    store, rank, ranks = next(dist.rendezvous("env://", timeout=WAIT))
-    store.set_timeout(WAIT)
+    store, rank, ranks = next(dist.rendezvous("env://", timeout=MEETING))
+    store.set_timeout(MEETING)
     meeting = dist.PrefixStore(_meeting(store, rank, ranks), store)
+    store.set_timeout(WAIT)
     dist.init_process_group(backend, store=meeting, rank=rank, world_size=ranks, timeout=WAIT)
     return rank, meeting
+
+
+@contextmanager
+def _said_when_long(line: str) -> Iterator[None]:
+    """Say on standard error what takes so long, once it does."""
+    said = f"heedful: {launch.signed(line)}\n"
+    timer = threading.Timer(PATIENCE, lambda: print(said, end="", file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _meeting(store: dist.Store, rank: int, ranks: int) -> str:
@@ -199,12 +221,14 @@ def _meeting(store: dist.Store, rank: int, ranks: int) -> str:
             answer = store.get(f"{mine}/{other}").decode()  # which waits for it
             store.set(f"{mine}/{other}/{answer}", "confirmed")
         return mine
-    while True:
+    until = time.monotonic() + MEETING.total_seconds()
+    while time.monotonic() < until:
         offer = store.get("offer").decode()
         store.set(f"{offer}/{rank}", mine)
         time.sleep(0.05)
         if store.check([f"{offer}/{rank}/{mine}"]):
             return offer
+    raise RuntimeError("the first process does not answer")
 
 
 def restarts() -> int:

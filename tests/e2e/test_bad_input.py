@@ -487,6 +487,7 @@ def test_every_checkpoint_damaged(command: Command, good: Path, monkeypatch: pyt
 ASKED = (
     *("fill BERT the:[MASK]", "embed BERT FILE --out a.npy", "evaluate BERT FILE"),
     *("explore BERT --text a --export a.html", "translate TRANSLATOR FILE", "translate TRANSLATOR FILE --given FILE"),
+    *("translate TRANSLATOR FILE --beam 1", "translate TRANSLATOR FILE --sample"),
 )
 
 
@@ -510,5 +511,5 @@ def test_memory_that_is_too_small_for_a_model_that_is_asked(
     monkeypatch.setattr(EncoderLayer, "forward", full)
     said = command.fails(*(str(names.get(word, word)).replace(":", " ") for word in asked.split()))
     usual = "end what else uses it" + (" (nvidia-smi names it), or use the device cpu" if "GPU" in who else "")
-    beams = "TRANSLATOR" in asked and "--given" not in asked
-    assert said == f"heedful: {who} is too small for this; {'use a smaller --beam' if beams else usual}\n"
+    way_out = "use a smaller --beam, or end what else uses it" if asked == "translate TRANSLATOR FILE" else usual
+    assert said == f"heedful: {who} is too small for this; {way_out}\n"

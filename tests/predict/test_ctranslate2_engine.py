@@ -291,3 +291,14 @@ def test_two_vocabularies_and_ids_without_a_piece_go_through(translator: Make, t
 
 def _ids(found: list[list[Hypothesis]]) -> list[list[tuple[int, ...]]]:
     return [[one.ids for one in best] for best in found]
+
+
+def test_memory_that_is_too_small_for_it_is_no_damaged_file(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA failed with error out of memory")
+
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    monkeypatch.setattr(ctranslate2, "Translator", full)
+    for device in ("auto", "cuda", "cpu"):
+        with pytest.raises(RuntimeError, match="out of memory"):
+            load_translator(folder, device, engine="ctranslate2")

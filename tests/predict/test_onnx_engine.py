@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ from heedful.models.bert import Bert, BertConfig, BertForPretraining
 from heedful.models.heads import BertForTask, Head
 from heedful.predict import onnx as engines
 from heedful.predict.engine import TorchEngine
-from heedful.predict.onnx import OnnxEngine, rectangle
+from heedful.predict.onnx import OnnxEngine, computed, open_session, rectangle
 from heedful.runs import export as runs
 from heedful.runs.export import export
 
@@ -312,3 +313,26 @@ def test_export_refuses_what_it_can_not_do(folders: dict[str, Path], tmp_path: P
     assert note.read_text() == "mine"
     assert not (tmp_path / "x.onnx").exists()
     assert read_card(note) is None
+
+
+def test_memory_that_is_refused_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not as a mistake of the file's: by a model that makes as many zeros as it is told."""
+    shape = onnx.helper.make_tensor_value_info("shape", onnx.TensorProto.INT64, [1])
+    zeros = onnx.helper.make_tensor_value_info("zeros", onnx.TensorProto.FLOAT, None)
+    node = onnx.helper.make_node("ConstantOfShape", ["shape"], ["zeros"])
+    graph = onnx.helper.make_graph([node], "zeros", [shape], [zeros])
+    opset = onnx.helper.make_opsetid("", 17)
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[opset]).SerializeToString()
+    session = open_session(model)
+    assert computed(session, ["zeros"], {"shape": np.array([7])})[0].shape == (7,)
+    with pytest.raises(MemoryError, match="allocate"):
+        computed(session, ["zeros"], {"shape": np.array([1 << 44])})
+    with pytest.raises(Exception, match="rank"):
+        computed(session, ["zeros"], {"shape": np.array([[7]])})
+
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", full)
+    with pytest.raises(MemoryError):
+        open_session(model)

@@ -110,6 +110,21 @@ def test_what_is_granted_is_less_than_what_is_free(monkeypatch: pytest.MonkeyPat
     assert room >> 20 == pytest.approx(granted, abs=16)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+@pytest.mark.parametrize(("left", "granted"), [(None, (512 + 8192) * 0.95 + 128), (512, 512 * 0.975)])
+def test_what_a_machine_can_swap_is_not_granted_to_a_container(
+    monkeypatch: pytest.MonkeyPatch, left: int | None, granted: float
+):
+    """In MiB; the system would kill a run that believes in it."""
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(psutil, "swap_memory", lambda: type("Memory", (), {"free": 8 << 30}))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 512 << 20}))
+    monkeypatch.setattr(device.container, "memory", lambda: left and left << 20)
+    with within_memory(CPU.device, 1):
+        room = resource.getrlimit(resource.RLIMIT_DATA)[0] - psutil.Process().memory_info().data
+    assert room >> 20 == pytest.approx(granted, abs=16)
+
+
 def test_a_gpu_has_its_own_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(device, "free_memory", lambda _: 1)
     with within_memory(torch.device("cuda"), 1):

@@ -129,7 +129,8 @@ def translate(
     )
     path = None if file == "-" else one_file(file)
     translator = load_translator([model, *ensemble], device, precision=precision, engine=engine, int8=int8)
-    with nullcontext() if given else enough_memory("this", "use a smaller --beam"):
+    beams = beam > 1 and not sample and not given
+    with enough_memory("this", "use a smaller --beam, or end what else uses it") if beams else nullcontext():
         remark = run(translator, path, out, wanted)
     if remark:
         warn(remark)

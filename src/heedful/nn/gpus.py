@@ -5,7 +5,7 @@ import warnings
 
 import torch
 
-FAILED = "CUDA initialization: "
+FAILED = re.compile("(CUDA|HIP) initialization: ")
 """How torch begins to say that a GPU can't be used."""
 _heard: list[str] = []
 """What torch said of a GPU that can't be used, which it says once in the life of a process."""
@@ -17,8 +17,8 @@ def usable() -> bool:
         warnings.simplefilter("always")
         found = torch.cuda.is_available()
     for one in said:
-        if (words := str(one.message)).startswith(FAILED):
-            _heard.append(words.removeprefix(FAILED))
+        if begins := FAILED.match(words := str(one.message)):
+            _heard.append(words[begins.end() :])
         else:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return found

@@ -1,5 +1,6 @@
 """Memory that is too small: told apart from all else that may be wrong, and said in a line."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,18 +10,18 @@ from heedful.errors import UserError
 
 GPUS, HOSTS = "the GPU's memory", "this machine's free memory"
 """Whose memory it may be."""
-REFUSED = ("DefaultCPUAllocator", "Cannot allocate memory", "std::bad_alloc")
-"""What is said where a CPU's memory is refused."""
-REFUSED_BY_GPU = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""What libraries say of a GPU's memory that torch did not ask for itself."""
+REFUSED = re.compile(r"DefaultCPUAllocator|cannot allocate memory|failed to allocate memory|std::bad_alloc", re.I)
+"""What torch, ctranslate2 and onnxruntime say where a CPU's memory is refused."""
+REFUSED_BY_GPU = re.compile(r"(CUDA|HIP)\b.*\bout of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED")
+"""What libraries say of a GPU's memory that torch did not ask for itself: CUDA, Triton, ctranslate2."""
 
 
 def short_of_memory(error: Exception) -> str | None:
     """Whose memory was too small, if that is what is wrong."""
     said = str(error)
-    if isinstance(error, torch.OutOfMemoryError) or any(one in said for one in REFUSED_BY_GPU):
+    if isinstance(error, torch.OutOfMemoryError) or REFUSED_BY_GPU.search(said):
         return GPUS
-    if isinstance(error, MemoryError) or any(one in said for one in REFUSED):
+    if isinstance(error, MemoryError) or REFUSED.search(said):
         return HOSTS
     return None
 

@@ -22,6 +22,7 @@ from heedful.errors import UserError
 from heedful.formats.ctranslate2 import read_card, read_tokens, require
 from heedful.formats.documents import read_document
 from heedful.formats.rnn import RNN_TYPE
+from heedful.nn.shortage import short_of_memory
 from heedful.predict.engine import by_length
 from heedful.predict.searching import Sentence
 
@@ -70,6 +71,8 @@ def open_translator(path: Path, device: str) -> "ctranslate2.Translator":
             found.translate_batch([read_tokens(path)[0][:1]], max_decoding_length=1)
             return found
         except RuntimeError as error:  # it looks for the libraries of CUDA when it first computes
+            if short_of_memory(error) is not None:
+                raise
             problem = str(error).splitlines()[0]
     if device.startswith("cuda"):
         raise UserError(f"ctranslate2 can't use {device} here ({problem}); the device cpu does without")
@@ -86,6 +89,8 @@ class CTranslate2Searcher:
             self.source_tokens, self.target_tokens = read_tokens(path)
             self.translator = open_translator(path, device)
         except (RuntimeError, ValueError, OSError) as error:
+            if short_of_memory(error) is not None:
+                raise
             raise UserError(f"{path} can't be read ({type(error).__name__}); export the model again") from None
         for vocabulary, tokens in ((source, self.source_tokens), (target, self.target_tokens)):
             if tokens[: vocabulary.vocab_size] != vocabulary.vocabulary:

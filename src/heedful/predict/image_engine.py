@@ -26,7 +26,7 @@ from heedful.nn.kernels import HALF
 from heedful.nn.pixels import Pixels, normalised
 from heedful.nn.transfer import on_device
 from heedful.predict.engine import BATCH_TOKENS, check_range
-from heedful.predict.onnx import open_session
+from heedful.predict.onnx import computed, open_session
 from heedful.predict.packed import twin_of
 
 ONNX_IMAGES = 16
@@ -137,7 +137,7 @@ class OnnxImageEngine:
         for start in range(0, len(pictures), ONNX_IMAGES):
             batch = torch.from_numpy(np.array(pictures[start : start + ONNX_IMAGES]))
             read = normalised(batch, self.pixels).contiguous().numpy()
-            found.append(np.asarray(self.session.run([OUTPUT], {INPUT: read})[0]))
+            found += computed(self.session, [OUTPUT], {INPUT: read})
         return np.concatenate(found)
 
 

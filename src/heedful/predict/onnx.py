@@ -7,7 +7,7 @@ Shapes: B batch, T longest length, C outputs, D width.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from heedful.data.inputs import Input
 from heedful.durable import file_digest
 from heedful.errors import UserError
 from heedful.formats.onnx import INPUTS, KEY, STATES, Card, require, states_alone
+from heedful.nn.shortage import short_of_memory
 from heedful.predict.engine import Pool, by_length
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class OnnxEngine:
             arrays = rectangle(batch)
             if self.card.segments == 1 and arrays["token_type_ids"].any():
                 raise UserError("the model has one segment, so it can't read pairs of texts; give single texts")
-            outputs = [np.asarray(output) for output in self.session.run(names, arrays)]
+            outputs = computed(self.session, names, arrays)
             for number, answer in zip(chosen, read(outputs, lengths), strict=True):
                 found[number] = answer
         return found
@@ -129,7 +130,19 @@ def open_session(model: Path | bytes) -> "InferenceSession":
             content, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOWER
         )
     except Exception as error:  # its errors have nothing in common but this
+        if short_of_memory(error) is not None:
+            raise MemoryError(str(error)) from None
         name = "the file" if isinstance(model, bytes) else model
         raise UserError(
             f"{name} can't be read by onnxruntime ({type(error).__name__}); move it away and export the model again"
         ) from None
+
+
+def computed(session: "InferenceSession", names: Sequence[str], arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of these names; a lack of memory is Python's own error, since onnxruntime has one for all."""
+    try:
+        return [np.asarray(output) for output in session.run(names, arrays)]
+    except Exception as error:
+        if short_of_memory(error) is None:
+            raise
+        raise MemoryError(str(error)) from None

@@ -102,7 +102,9 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
     before, most = resource.getrlimit(resource.RLIMIT_DATA)
     # The threads that multiply end the whole process if they are refused, so they start before there is a limit.
     torch.ones(torch.get_num_threads() << 16).sum()
-    share = (free_memory(device) + psutil.swap_memory().free) / processes
+    # What a container may swap its limit does not tell, so none of that is counted there.
+    swap = psutil.swap_memory().free if container.memory() is None else 0
+    share = (free_memory(device) + swap) / processes
     room = min((1 - SPARED) * share + THREADS * STACK, (1 - SPARED / 2) * share)
     bounds = [psutil.Process().memory_info().data + int(room), before, most]
     limited = False

@@ -1,4 +1,4 @@
-"""`heedful`, and `python -m heedful`. Ctrl-C and SIGTERM are minded before anything else is imported."""
+"""`heedful`, and `python -m heedful`. Ctrl-C is minded before anything else is imported."""
 
 import os
 import signal
@@ -13,15 +13,12 @@ STARTING = ("__main__", "heedful.__main__", "heedful.cli", "heedful.arguments", 
 """How the names begin of those who import what a command needs, before it begins."""
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(_: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt; or end at once while a command that has not begun is imported.
-
-    SIGTERM is minded like Ctrl-C; torchrun sends it where another process has ended.
 
     A module that an exception leaves half made fails later, and elsewhere; some swallow it, some abort. What is
     imported later is another matter: then there may be something to give back or to remove.
     """
-    said = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     outermost = None
     while frame is not None:
         if frame.f_code.co_filename == IMPORTS:
@@ -29,9 +26,9 @@ def interrupt(number: int, frame: FrameType | None) -> None:
         frame = frame.f_back
     importer = None if outermost is None else outermost.f_back
     if importer is not None and importer.f_globals["__name__"].startswith(STARTING):
-        print(f"heedful: {said}", file=sys.stderr, flush=True)
+        print("heedful: interrupted", file=sys.stderr, flush=True)
         os._exit(130)
-    raise KeyboardInterrupt(said)
+    raise KeyboardInterrupt
 
 
 def in_a_line(message: Warning | str, *_: Any, **__: Any) -> str:
@@ -42,9 +39,8 @@ def in_a_line(message: Warning | str, *_: Any, **__: Any) -> str:
 def main() -> None:
     """Run the command that was typed."""
     warnings.formatwarning = in_a_line
-    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is usual:  # else somebody wants it ignored
-            signal.signal(number, interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else somebody wants it ignored
+        signal.signal(signal.SIGINT, interrupt)
     from heedful.cli import main as run
 
     run()

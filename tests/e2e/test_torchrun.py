@@ -439,8 +439,9 @@ def test_processes_that_see_different_models_are_refused(
     command = [*given, "--cache", home / "cache", "--steps", "1"] if kind == "pretrain" else others[kind]
     command = [*command, "--out", home / "unlike"]
     ends = start(command, command, patch=OTHER_MODEL)
-    said = f"heedful: process 1, on {platform.node()}, has read other weights than process 0; "
-    assert [(end.code, end.err) for end in ends] == [(2, f"{said}give every node the same files\n"), (2, "")]
+    said = f"heedful: process 1, on {platform.node()}, begins with other weights than process 0; "
+    way_out = "give every node the same model to begin with, the same torch, and CPUs that compute alike\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said + way_out), (2, "")]
     assert not (home / "unlike").exists()
 
 
@@ -463,18 +464,32 @@ def test_one_that_waits_for_the_others_says_so_and_not_for_ever(home: Path, star
     assert (end.code, (home / "lonely").exists()) == (2, False)
 
 
-def test_one_that_is_ended_before_it_trains_says_so_and_gives_its_folder_back(home: Path):
-    """As torchrun ends it where another process has gone."""
+@pytest.mark.parametrize(
+    ("patch", "end"),
+    [
+        ('at(pretrain, "_shards", act=end)', (130, "heedful: ended by SIGTERM\n")),
+        ('at(pretrain, "_shards", act=fail)\nat(training, "give_back", act=end)', (2, "heedful: what is wrong\n")),
+    ],
+)
+def test_one_that_is_ended_before_it_trains_says_so_and_gives_its_folder_back(
+    home: Path, patch: str, end: tuple[int, str]
+):
+    """As torchrun ends it where another process has gone, also while this one is at its end already."""
     script = home / "ended.py"
-    script.write_text(
-        f"{AT}\nfrom heedful.__main__ import main\nfrom heedful.runs import pretrain\n"
-        'at(pretrain, "_shards", act=lambda: os.kill(os.getpid(), signal.SIGTERM))\nmain()\n',
-        encoding="utf-8",
-    )
+    script.write_text(f"{AT}{ENDING}{patch}\nmain()\n", encoding="utf-8")
     command = [sys.executable, script, *pretrain(home, "ended")]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stderr) == (130, "heedful: ended by SIGTERM\n")
+    assert (done.returncode, done.stderr) == end
     assert not (home / "ended").exists()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_one_that_waits_for_the_others_can_be_ended(home: Path, start: Started, sent: signal.Signals):
+    """Though it waits outside of Python, where nothing is heeded."""
+    patch = f"import threading\nthreading.Timer(1, os.kill, (os.getpid(), {sent.value})).start()"
+    several = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    (end,) = start(pretrain(home, "lonely"), patch=patch, **several)
+    assert end.code == -sent
 
 
 def test_what_no_process_can_do_is_said_once_and_what_one_can_not_of_that_one(home: Path, start: Started):
@@ -518,6 +533,18 @@ def test_what_is_wrong_with_a_model_or_a_checkpoint_is_said_once(home: Path, sta
     assert ends[1].err == f"heedful: {SECOND}: {NOTHING.format(home / 'damaged')}"
 
 
+ENDING = """
+from heedful.__main__ import main
+from heedful.errors import UserError
+from heedful.runs import pretrain, training
+
+def end():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def fail():
+    raise UserError("what is wrong")
+
+"""
 OTHER_MODEL = """
 if os.environ["RANK"] == "1":
     def other(real):

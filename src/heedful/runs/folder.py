@@ -128,7 +128,7 @@ def require_unfinished(out: Path, to: str | None = None) -> None:
 
 
 def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
-    """Take the folder of an interrupted run to go on with the same run, which is noted in it."""
+    """Take the folder of an interrupted run to go on with the same run, which is noted in it, or is now."""
     require_unfinished(out)
     tables = read_toml(out / RUN_FILE)
     if how_made(tables, out / RUN_FILE).get("told") not in (None, _digest(tables)):
@@ -136,8 +136,8 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
             f"{out / RUN_FILE} was changed after the run began, so it can't be resumed; undo that, "
             "or start a new run in another --out"
         )
-    changed = [name for name in differences(read(out / RUN_FILE), recipe) if name not in FREE_ON_RESUME]
-    if changed:
+    anew = differences(read(out / RUN_FILE), recipe)
+    if changed := [name for name in anew if name not in FREE_ON_RESUME]:
         way_out = f"leave {'it' if len(changed) == 1 else 'them'} out to resume"
         if len(changed) > MOST:
             way_out = "give --resume and --out alone"
@@ -148,6 +148,8 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     with alone(out):
         sweep(out)
     (out / DIVERGED_FILE).unlink(missing_ok=True)  # it is tried again
+    if anew:
+        amend(out, recipe)
 
 
 def told_anew(noted: R, recipe: R) -> R:

@@ -7,12 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from heedful import launch
-from heedful.config import differences
 from heedful.durable import sweep, write_file
 from heedful.errors import UserError
 from heedful.runs.finetune import finetune
 from heedful.runs.finetune_options import LOWER_IS_BETTER, FinetuneOptions, check, read_recipe
-from heedful.runs.folder import RESULT_FILE, amend, claim, give_back, reclaim, require_unfinished, told_anew
+from heedful.runs.folder import RESULT_FILE, claim, give_back, reclaim, require_unfinished, told_anew
 from heedful.runs.recipe_files import RUN_FILE
 from heedful.train.log import FILE, Log
 from heedful.train.loop import Metrics
@@ -29,8 +28,6 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
     if options.resume:
         require_unfinished(out, f"go on training its model, start a new one with MODEL {out}")
         reclaim(out, recipe, read_recipe)
-        if differences(read_recipe(out / RUN_FILE), recipe):  # told anew
-            amend(out, recipe)
     else:
         check(recipe)
         new = claim(out, recipe)

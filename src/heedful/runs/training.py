@@ -3,12 +3,13 @@
 import hashlib
 import platform
 import shlex
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from heedful.durable import sweep
 from heedful.errors import Interrupted, OfOneProcess, UserError
 from heedful.models.bert import BertConfig
 from heedful.nn import gpus
-from heedful.nn.shortage import short_of_memory
+from heedful.nn.shortage import too_small
 from heedful.runs.device import Compute, choose, within_memory
 from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, typed
 from heedful.runs.options import NO_SHARDS, MachinePart
@@ -77,10 +78,12 @@ def refuse_sharding(part: MachinePart) -> None:
 def require_alike(options: Any, ranks: World) -> None:
     """Refuse processes that were told to do different things."""
     first = ranks.share(options)
-    same_command = type(first) is type(options)
-    for rank, names in enumerate(ranks.gather(differences(first, options) if same_command else ["command"])):
-        if names:
-            told = "command" if names == ["command"] else typed([name.removeprefix("settings.") for name in names])
+    if type(first) is type(options):
+        other = typed([name.removeprefix("settings.") for name in differences(first, options)])
+    else:
+        other = "command"
+    for rank, told in enumerate(ranks.gather(other)):
+        if told:
             way_out = "give all the same command, and let all see the same --out"
             raise ranks.ending(UserError(f"process {rank} was given another {told} than process 0; {way_out}"))
 
@@ -97,13 +100,17 @@ def require_of_all(check: Callable[[], None], ranks: World) -> None:
             raise ranks.ending(UserError(why if rank == 0 else f"process {rank} can't go on: {why}"))
 
 
-def require_same_data(digest: str, ranks: World, what: str = "data") -> None:
-    """Refuse processes that have read different things under the same names."""
+def require_same_data(
+    digest: str,
+    ranks: World,
+    has: str = "has read other data",
+    way_out: str = "give every node the same files",
+) -> None:
+    """Refuse processes that have read different things under the same names, or of which one `has` something else."""
     digests = ranks.gather((digest, platform.node()))
     for rank, (other, node) in enumerate(digests):
         if other != digests[0][0]:
-            line = f"process {rank}, on {node}, has read other {what} than process 0; give every node the same files"
-            raise ranks.ending(UserError(line))
+            raise ranks.ending(UserError(f"process {rank}, on {node}, {has} than process 0; {way_out}"))
 
 
 def require_same_weights(model: nn.Module, ranks: World) -> None:
@@ -114,7 +121,8 @@ def require_same_weights(model: nn.Module, ranks: World) -> None:
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    require_same_data(digest.hexdigest(), ranks, "weights")
+    way_out = "give every node the same model to begin with, the same torch, and CPUs that compute alike"
+    require_same_data(digest.hexdigest(), ranks, "begins with other weights", way_out)
 
 
 def require_same_step(step: int, ranks: World) -> None:
@@ -165,18 +173,24 @@ def taken(
         yield
     elif resume:
         reclaim(out, recipe, read)
-        if differences(read(out / RUN_FILE), recipe):  # told anew
-            amend(out, recipe)
         yield
         if cache is not None:  # another one from now on, since it has served
             amend(out, read(out / RUN_FILE), cache)
     else:
         new = claim(out, recipe, cache, told)
+        before = signal.signal(signal.SIGTERM, _ended)
         try:
             yield
         except BaseException:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it as soon as another process has gone
             give_back(out, remove=new)
             raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _ended(number: int, _: object) -> NoReturn:
+    raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
 
 
 def tell_of_ranks(before: int, ranks: World, log: Log) -> None:
@@ -236,10 +250,10 @@ def run(
             ready = f"go on from checkpoint {saved[-1].name} with: {resume}" if saved else "nothing was saved"
             raise KeyboardInterrupt(f"interrupted; {ready}") from None
         except (RuntimeError, MemoryError) as error:
-            if (what := short_of_memory(error)) is None:
-                raise
             saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
-            raise UserError(f"{what} is too small for this; try {smaller}, in a new --out{saved}") from None
+            if (line := too_small(error, way_out=f"try {smaller}, in a new --out{saved}")) is None:
+                raise
+            raise UserError(line) from None
     if job.plan.budget is not None and ended.step < FEW:
         steps = counted(ended.step, "step")
         way_out = "give more time, or take a smaller batch or model"

@@ -7,6 +7,7 @@ each other besides goes through the CPU, and waits for nobody's GPU.
 import os
 import platform
 import re
+import signal
 import sys
 import threading
 import time
@@ -145,7 +146,7 @@ def world(device: str) -> Iterator[World]:
     if not dist.is_gloo_available():
         raise UserError("this torch has no gloo, which several processes need; run with one process")
     try:
-        with _said_when_long(f"waiting for the others of this run's {ranks} processes to begin"):
+        with _waiting(f"waiting for the others of this run's {ranks} processes to begin"):
             rank, meeting = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     except (RuntimeError, ValueError) as error:
         why = str(error).partition("\n")[0]
@@ -154,6 +155,7 @@ def world(device: str) -> Iterator[World]:
     try:
         yield World(rank, ranks, local_rank)
     except (UserError, OSError) as error:
+        _outlast_sigterm()
         with suppress(RuntimeError):
             if _outlives(rank):
                 meeting.set(TOLD, "")
@@ -161,6 +163,7 @@ def world(device: str) -> Iterator[World]:
             raise
         raise OfOneProcess(str(error)) from None
     except RuntimeError as error:
+        _outlast_sigterm()
         if not (isinstance(error, dist.DistError) or LOST.search(str(error))):
             raise
         if _outlives(rank) and _told(meeting):
@@ -179,6 +182,11 @@ def _told(meeting: dist.Store) -> bool:
         return False
 
 
+def _outlast_sigterm() -> None:
+    """Ignore it until the end: torchrun sends it as soon as another process has gone, and why is yet to be said."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _outlives(rank: int) -> bool:
     """Whether notes are kept by somebody who does not end with the other processes: torchrun, or this one itself."""
     return rank == 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -195,15 +203,17 @@ def _join(backend: str) -> tuple[int, dist.Store]:
 
 
 @contextmanager
-def _said_when_long(line: str) -> Iterator[None]:
-    """Say on standard error what takes so long, once it does."""
+def _waiting(line: str) -> Iterator[None]:
+    """Say on standard error what takes so long, once it does. Ctrl-C ends it at once: torch would not heed it."""
     said = f"heedful: {launch.signed(line)}\n"
     timer = threading.Timer(PATIENCE, lambda: print(said, end="", file=sys.stderr, flush=True))
     timer.daemon = True
     timer.start()
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, before)
         timer.cancel()
 
 

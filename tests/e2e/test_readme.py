@@ -1,4 +1,4 @@
-"""What README.md names is there, and what is there is named in it."""
+"""What README.md and docs/map.md name is there, and what is there is named in them."""
 
 import re
 from pathlib import Path
@@ -40,11 +40,11 @@ def test_every_flag_is_there(capsys: pytest.CaptureFixture):
 
 
 def tree() -> list[Path]:
-    """The paths of the tree, whose indentation says what lies where."""
-    block = README.partition("## Where things are\n")[2].partition("\nImports go")[0]
+    """The paths of the map, whose indentation says what lies where."""
+    lines = (ROOT / "docs" / "map.md").read_text(encoding="utf-8").splitlines()
     paths: list[Path] = []
     parents: dict[int, Path] = {}
-    for line in filter(str.strip, block.splitlines()):
+    for line in (line for line in lines if line.startswith("    ")):
         depth = len(line) - len(line.lstrip())
         parents = {above: path for above, path in parents.items() if above < depth}
         path = (parents[max(parents)] if parents else ROOT) / line.split()[0]
@@ -53,12 +53,12 @@ def tree() -> list[Path]:
     return paths
 
 
-def test_every_path_of_the_tree_exists():
+def test_every_path_of_the_map_exists():
     assert len(tree()) > 40
     assert [path for path in tree() if not path.exists()] == []
 
 
-def test_every_module_is_in_the_tree():
+def test_every_module_is_in_the_map():
     modules = set((ROOT / "src" / "heedful").rglob("*.py"))
     packages = {path for path in modules if path.name == "__init__.py" and path.parent.name != "heedful"}
     assert modules - packages - set(tree()) == set()

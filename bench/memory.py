@@ -15,12 +15,13 @@ import torch
 
 from heedful.data.batch import PretrainingBatch
 from heedful.models.bert import SIZES, BertConfig, BertForPretraining, initialise
+from heedful.nn.shortage import short_of_memory
 from heedful.runs.device import choose
 from heedful.runs.fitting import made_up, take_step
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train.optim import adamw
-from heedful.train.replay_pretraining import PretrainingReplay
+from heedful.train.replay_pretraining import PretrainingReplay, Shape
 
 VOCABULARY, MASKED = 16_384, 0.15
 GIB = 2**30
@@ -61,11 +62,14 @@ def measured(config: BertConfig, tokens: int, length: int, *, compiled: bool) ->
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     compute = choose("cuda", "bf16")
+    compute.repeatable()  # as every run is
     model = BertForPretraining(config)
     initialise(model, config.init_std, torch.Generator().manual_seed(0))
     model = model.to("cuda").train()
     optimizer = adamw(model, lr=1e-4, betas=(0.9, 0.98), eps=1e-6, decay=0.01)
-    replay = PretrainingReplay(model, tokens, length, compute.dtype) if compiled else None
+    batch = made_up(tokens, length=length, vocab_size=config.vocab_size, mask_rate=MASKED, nsp=True)
+    shape = Shape.of(tokens, len(batch.offsets) - 1, len(batch.places), length)
+    replay = PretrainingReplay(model, shape, compute.dtype) if compiled else None
 
     def terms(batch: PretrainingBatch) -> dict[str, Term]:
         if replay is not None and (found := replay.terms(batch)) is not None:
@@ -73,11 +77,12 @@ def measured(config: BertConfig, tokens: int, length: int, *, compiled: bool) ->
         with compute.autocast():
             return pretraining_terms(model, batch, compute.device)
 
-    batch = made_up(tokens, length=length, vocab_size=config.vocab_size, mask_rate=MASKED, nsp=True)
     try:
         for _ in range(2):
             take_step(model, optimizer, terms, batch, 1)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if short_of_memory(error) is None:
+            raise
         return float("nan")
     return torch.cuda.max_memory_allocated() / GIB
 

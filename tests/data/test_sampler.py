@@ -260,6 +260,18 @@ def test_the_rate_reaches_the_masking(words):
     assert len(batch.places) == sum(max(1, round(0.5 * count)) for count in ordinary)
 
 
+@pytest.mark.parametrize("rate", [0.02, 0.15, 0.4])
+@pytest.mark.parametrize("nsp", [True, False])
+def test_the_most_of_a_batch_is_that_of_the_first_epoch(words, nsp, rate):
+    made = sampler(words, nsp=nsp, mask_rate=0.3)
+    batches = list(epoch_of(sampler(words, nsp=nsp, mask_rate=rate), 0))
+    assert len(batches) > 3
+    assert made.most(rate) == (
+        max(len(batch.offsets) - 1 for batch in batches),
+        max(len(batch.places) for batch in batches),
+    )
+
+
 def test_a_batch_that_holds_no_sequence_is_refused(words):
     with pytest.raises(UserError, match=r"--batch-tokens 30 .* 31; try 992"):
         sampler(words, batch_tokens=30)

@@ -21,7 +21,7 @@ from heedful.train.distributed import World
 
 GPU = Compute(torch.device("cuda"), torch.bfloat16)
 CONFIG = BertConfig(vocab_size=61, layers=2, dim=32, heads=2, ffn_dim=48, max_length=16)
-TRAINING: Any = SimpleNamespace(batch_tokens=1000, length=16, mask_rate=0.3)
+TRAINING: Any = SimpleNamespace(batch_tokens=1000, length=16, mask_rate=0.3, most=lambda rate: (70, int(1000 * rate)))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,18 @@ def test_8_bits_are_scaled_by_the_words_of_a_step(monkeypatch: pytest.MonkeyPatc
     recipe = Recipe(run=PretrainRun(fp8=fp8), optimizer=OptimizerPart(accumulation=4))
     objective.terms_of(recipe, BertForPretraining(CONFIG), TRAINING, GPU, World())
     assert made == [{"recording": False, "fp8_words": words}]
+
+
+@pytest.mark.parametrize(("final", "most"), [(None, 300), (0.15, 300), (0.4, 400)])
+def test_steps_have_room_for_the_most_words_that_a_run_will_ask(
+    monkeypatch: pytest.MonkeyPatch, final: float | None, most: int
+):
+    monkeypatch.setattr(kernels, "HAVE_TRITON", True)
+    made: list[replay_pretraining.Shape] = []
+    monkeypatch.setattr(replay_pretraining, "PretrainingReplay", lambda _, shape, *__, **___: made.append(shape))
+    recipe = Recipe(objective=ObjectivePart(mask_rate=0.3, final_mask_rate=final))
+    objective.terms_of(recipe, BertForPretraining(CONFIG), TRAINING, GPU, World())
+    assert made == [replay_pretraining.Shape.of(1000, 70, most, 16)]
 
 
 @pytest.mark.parametrize(

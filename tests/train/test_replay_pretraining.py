@@ -6,8 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch._dynamo.utils import counters
 from torch.testing import assert_close
 
@@ -17,7 +15,7 @@ from heedful.nn import fp8
 from heedful.runs.device import choose
 from heedful.tasks.pretraining import IGNORED, pretraining_terms
 from heedful.tasks.term import Term
-from heedful.train.replay_pretraining import PretrainingReplay, _up, uncompiled
+from heedful.train.replay_pretraining import PretrainingReplay, Shape, uncompiled
 
 pytestmark = [  # what the compiler does to tensors and functions that it looks at
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
@@ -25,6 +23,7 @@ pytestmark = [  # what the compiler does to tensors and functions that it looks 
 ]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 TOKENS, LENGTH, VOCABULARY = 211, 32, 97
+SHAPE = Shape(TOKENS, sequences=24, words=41, length=LENGTH)
 PUBLISHED = BertConfig(
     vocab_size=VOCABULARY, layers=2, dim=32, heads=2, ffn_dim=41, max_length=37, dropout=0.0, attention_dropout=0.0
 )
@@ -55,7 +54,7 @@ def model_of(config: BertConfig, device: str, *, nsp: bool = True, std: float = 
     return model.to(device).train()
 
 
-def test_a_batch_is_filled_up_by_a_sequence_of_which_nothing_is_asked():
+def test_a_batch_is_filled_up_by_sequences_of_which_nothing_is_asked():
     batch = batch_of()
     full = filled(batch, TOKENS, LENGTH)
     assert full is not None
@@ -65,31 +64,54 @@ def test_a_batch_is_filled_up_by_a_sequence_of_which_nothing_is_asked():
     assert full.offsets.dtype == np.int32
     assert full.places is batch.places
     assert filled(full, TOKENS, LENGTH) is full
-    assert filled(batch, TOKENS + LENGTH, LENGTH) is None
     assert filled(batch, len(batch.ids) - 1, LENGTH) is None
+    fuller = filled(batch, TOKENS + 2 * LENGTH, LENGTH)
+    assert fuller is not None
+    assert np.diff(fuller.offsets).tolist()[-3:] == [LENGTH, LENGTH, 9]
+    assert fuller.longest == LENGTH
 
 
-@given(st.integers(0, 10**6), st.sampled_from([4, 16]))
-def test_counts_are_rounded_up_to_few_numbers(count: int, parts: int):
-    assert count <= _up(count, parts) <= max(count + 1, count * (1 + 1 / parts) + 1)
-    assert _up(_up(count, parts), parts) == _up(count, parts)
+def test_a_batch_of_the_shape_has_what_it_had_and_nothing_else_is_asked():
+    batch = batch_of(50)
+    full = SHAPE.fit(batch)
+    assert full is not None
+    assert (len(full.ids), len(full.offsets), len(full.places), len(full.labels)) == (TOKENS, 25, 41, 41)
+    assert full.offsets[: len(batch.offsets)].tolist() == batch.offsets.tolist()
+    assert np.diff(full.offsets).min() == 0
+    assert np.diff(full.offsets).max() <= LENGTH == full.longest
+    assert full.places.tolist() == [*batch.places, *[TOKENS] * (41 - len(batch.places))]
+    assert full.labels.tolist() == [*batch.labels, *[IGNORED] * (41 - len(batch.labels))]
+    assert batch.unrelated is not None
+    assert full.unrelated is not None
+    assert full.unrelated.tolist() == [*batch.unrelated, *[IGNORED] * (24 - len(batch.unrelated))]
 
 
-def test_numbers_of_sequences_by_hand():
-    assert [_up(count, 4) for count in (1, 5, 8, 9, 262, 320, 321)] == [1, 5, 8, 10, 320, 320, 384]
+def test_a_batch_that_has_too_much_of_something_does_not_fit():
+    batch = batch_of()
+    sequences = len(batch.offsets)  # with the one that fills it up
+    assert Shape(TOKENS, sequences, len(batch.places), LENGTH).fit(batch) is not None
+    assert Shape(TOKENS, sequences - 1, len(batch.places), LENGTH).fit(batch) is None
+    assert Shape(TOKENS, sequences, len(batch.places) - 1, LENGTH).fit(batch) is None
+    assert Shape(len(batch.ids) - 1, sequences, len(batch.places), LENGTH).fit(batch) is None
 
 
+def test_a_shape_has_room_for_a_little_more():
+    assert Shape.of(8192, 65, 1209, 128) == (8192, 72, 1248, 128)
+    assert Shape.of(131072, 1024, 19456, 128) == (131072, 1056, 20064, 128)
+
+
+@pytest.mark.parametrize("tokens", [TOKENS - 9, 37])
 @pytest.mark.parametrize("nsp", [True, False])
 @pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
-def test_terms_and_gradients_are_those_of_the_plain_path(config: BertConfig, nsp: bool):
+def test_terms_and_gradients_are_those_of_the_plain_path(config: BertConfig, nsp: bool, tokens: int):
     model = model_of(config, "cpu", nsp=nsp)
-    batch = batch_of(pairs=nsp)
+    batch = batch_of(tokens, pairs=nsp)
     expected = pretraining_terms(model, batch, torch.device("cpu"))
     sum(term.loss for term in expected.values()).backward()  # type: ignore[union-attr]
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     model.zero_grad()
 
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
+    replay = PretrainingReplay(model, SHAPE, torch.float32, recording=False, backend="eager")
     found = replay.terms(batch)
     assert found is not None
     assert found.keys() == expected.keys()
@@ -103,44 +125,25 @@ def test_terms_and_gradients_are_those_of_the_plain_path(config: BertConfig, nsp
 
 def test_other_batches_are_for_somebody_else():
     model = model_of(PUBLISHED, "cpu")
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
-    assert replay.terms(batch_of(TOKENS - LENGTH - 1)) is None
+    replay = PretrainingReplay(model, SHAPE, torch.float32, recording=False, backend="eager")
+    assert replay.terms(batch_of(TOKENS + 1)) is None
     with uncompiled():
         assert pretraining_terms(model, batch_of(50), torch.device("cpu"))["mlm"].count == 7
 
 
-def test_batches_of_one_kind_are_prepared_once():
-    model = model_of(PUBLISHED, "cpu")
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
-    for seed in range(4):
-        assert replay.terms(batch_of(seed=seed)) is not None
-    assert len(replay.recorded) <= 2
-    rounded = replay._rounded(batch_of())
-    assert rounded is not None
-    assert (rounded.labels == IGNORED).sum() == len(rounded.labels) - len(batch_of().labels)
-
-
-def test_other_numbers_of_masked_words_compile_nothing_anew():
-    model = model_of(MODERN, "cpu", nsp=False)
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
-    batch, compiled = batch_of(pairs=False), []
-    for words in (29, 23, 17, 11):
-        assert replay.terms(batch._replace(places=batch.places[:words], labels=batch.labels[:words])) is not None
+@pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
+def test_nothing_is_compiled_or_prepared_twice(config: BertConfig):
+    """Neither for the last batch of an epoch nor for another masking rate."""
+    model = model_of(config, "cpu")
+    replay = PretrainingReplay(model, SHAPE, torch.float32, recording=False, backend="eager")
+    batch, steps, compiled = batch_of(), [], []
+    fewer = batch._replace(places=batch.places[:11], labels=batch.labels[:11])
+    for one in (batch, batch_of(seed=1), batch_of(37), fewer):
+        assert replay.terms(one) is not None
+        steps.append(replay.step)
         compiled.append(counters["stats"]["unique_graphs"])
-    assert len(replay.recorded) == 4
+    assert steps == steps[:1] * 4
     assert compiled == compiled[:1] * 4
-
-
-def test_batches_may_have_many_shapes():
-    """A layer is compiled anew for each; the first of a modern model is another than the rest."""
-    model = model_of(MODERN, "cpu")
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.float32, recording=False, backend="eager")
-    batch = batch_of()
-    for sequences in (7, 8, 10, 12, 14, 16, 20, 24, 28, 32):
-        offsets = np.linspace(0, len(batch.ids), sequences).astype(np.int32)
-        unrelated = np.zeros(sequences - 1, np.int64)
-        assert replay.terms(batch._replace(offsets=offsets, unrelated=unrelated)) is not None
-    assert len(replay.recorded) == 10
 
 
 @pytest.fixture
@@ -166,7 +169,7 @@ def test_steps_in_8_bits_are_near_the_exact_ones_and_repeat(config: BertConfig):
     config = dataclasses.replace(config, dim=64, ffn_dim=112)
     exact, model = (model_of(config, device, std=0.05) for device in ("cpu", "cuda"))
     batch = batch_of()
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.bfloat16, fp8_words=len(batch.places))
+    replay = PretrainingReplay(model, SHAPE, torch.bfloat16, fp8_words=len(batch.places))
     expected = pretraining_terms(exact, batch, torch.device("cpu"))
     mean = {name: term._replace(loss=term.loss / term.count) for name, term in expected.items()}
     right = gradients(exact, mean)
@@ -189,7 +192,7 @@ def test_steps_in_8_bits_are_near_the_exact_ones_and_repeat(config: BertConfig):
 @pytest.mark.parametrize("config", [PUBLISHED, MODERN], ids=["published", "modern"])
 def test_on_a_gpu_steps_are_as_exact_as_the_plain_path_and_repeat(config: BertConfig, recording: bool):
     exact, plain, model = (model_of(config, device) for device in ("cpu", "cuda", "cuda"))
-    replay = PretrainingReplay(model, TOKENS, LENGTH, torch.bfloat16, recording=recording)
+    replay = PretrainingReplay(model, SHAPE, torch.bfloat16, recording=recording)
     for seed in (0, 1, 0):
         batch = batch_of(seed=seed)
         expected = pretraining_terms(exact, batch, torch.device("cpu"))

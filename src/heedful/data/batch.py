@@ -31,21 +31,22 @@ class PretrainingBatch(NamedTuple):
 
 
 def filled(batch: PretrainingBatch, tokens: int, length: int) -> PretrainingBatch | None:
-    """The batch with exactly so many tokens: a last sequence, of which nothing is asked, fills it up.
+    """The batch with exactly so many tokens: further sequences, of which nothing is asked, fill it up.
 
-    None if that would be longer than `length`, or there are too many already.
+    They have at most `length` tokens. None if there are too many already.
     """
     missing = tokens - len(batch.ids)
-    if not 0 <= missing <= length:
+    if missing < 0:
         return None
     if not missing:
         return batch
     filling = np.zeros(missing, np.int64)
+    starts = np.arange(len(batch.ids), tokens, length, dtype=np.int32)
     return batch._replace(
         ids=np.concatenate([batch.ids, filling]),
         segments=np.concatenate([batch.segments, filling]),
-        offsets=np.append(batch.offsets, np.int32(tokens)),
-        longest=max(batch.longest, missing),
+        offsets=np.concatenate([batch.offsets[:-1], starts, [np.int32(tokens)]]),
+        longest=max(batch.longest, min(missing, length)),
     )
 
 

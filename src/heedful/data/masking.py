@@ -38,6 +38,11 @@ def mask_tokens(
     return corrupted, places, labels
 
 
+def wanted(rate: float, tokens: np.ndarray) -> np.ndarray:
+    """How many are to be predicted in sequences that have so many maskable tokens."""
+    return np.maximum(1, np.rint(rate * tokens)).astype(np.int64)
+
+
 def _chosen(
     ids: np.ndarray,
     maskable: np.ndarray,
@@ -57,11 +62,10 @@ def _chosen(
     of_unit = of_token[starts]
     order = np.lexsort((rng.random(len(size)), of_unit))  # units shuffled inside their sequence
     tokens = np.bincount(of_token, minlength=of_token[-1] + 1 if len(of_token) else 0)
-    wanted = np.maximum(1, np.rint(rate * tokens)).astype(np.int64)
     before = np.cumsum(size[order]) - size[order]  # tokens of earlier units, in the shuffled order
     first = np.cumsum(tokens) - tokens
     spent = before - first[of_unit[order]]
-    room = wanted[of_unit[order]]
+    room = wanted(rate, tokens)[of_unit[order]]
     taken = np.zeros(len(size), bool)
     taken[order] = (spent + (size[order] + 1) // 2 <= room) | (spent == 0)  # a word's middle decides
     return taken[unit]

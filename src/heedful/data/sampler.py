@@ -17,7 +17,7 @@ import numpy as np
 
 from heedful.data.batch import PretrainingBatch
 from heedful.data.examples import Examples, plan_pairs, plan_singles
-from heedful.data.masking import mask_tokens
+from heedful.data.masking import mask_tokens, wanted
 from heedful.data.shards import Split
 from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
@@ -123,9 +123,19 @@ class Sampler:
             bounds.append(int(np.searchsorted(ends, before + self.batch_tokens, side="right")))
         return examples, np.array(bounds)
 
+    def most(self, mask_rate: float) -> tuple[int, int]:
+        """The most sequences and masked tokens that a batch of the first epoch has; others differ a little."""
+        examples, bounds = self.epoch(0)
+        asked = wanted(mask_rate, self._lengths(examples) - self._special)
+        return int(np.diff(bounds).max()), int(np.add.reduceat(asked, bounds[:-1]).max())
+
     def _lengths(self, examples: Examples) -> np.ndarray:
-        special = 3 if self.nsp else 2
-        return examples.a_stop - examples.a_start + examples.b_stop - examples.b_start + special
+        return examples.a_stop - examples.a_start + examples.b_stop - examples.b_start + self._special
+
+    @property
+    def _special(self) -> int:
+        """How many tokens of a sequence are [CLS] or [SEP]."""
+        return 3 if self.nsp else 2
 
     def _batch(self, examples: Examples, epoch: int, batch: int, mask_rate: float) -> PretrainingBatch:
         clean, segments, sequences, offsets = self._packed(examples)

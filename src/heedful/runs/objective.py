@@ -28,12 +28,12 @@ def terms_of(
 
     if not compiles(recipe, compute, ranks):
         return plain
-    from heedful.train.replay_pretraining import PretrainingReplay, uncompiled
+    from heedful.train.replay_pretraining import PretrainingReplay, Shape, uncompiled
 
+    rate = max(training.mask_rate, recipe.objective.final_mask_rate or 0.0)
     replay = PretrainingReplay(
         model,
-        training.batch_tokens,
-        training.length,
+        Shape.of(training.batch_tokens, *training.most(rate), training.length),
         compute.dtype,
         # The gradients of a recording can't be added up, neither over batches nor over processes.
         recording=recipe.optimizer.accumulation == 1 and ranks.ranks == 1,

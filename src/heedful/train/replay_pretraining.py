@@ -1,14 +1,15 @@
 """A pretraining step as a GPU likes it: one shape, compiled layers, recorded once and then replayed.
 
-Batches are filled up to the same number of tokens by a last sequence that nothing is asked about; how many sequences
-and how many masked words there are is rounded up, and what is too much is ignored. So nothing is ever compiled or
-recorded twice, and the host only has to copy the next batch. Layers are compiled one at a time: they are all alike,
-so that compiling takes seconds and not minutes. See `train/replay.py`.
+Batches are filled up to the same number of tokens by sequences of which nothing is asked, and to the same numbers of
+sequences and masked words by some that are not there. So nothing is ever compiled or recorded twice, a step needs the
+same memory from first to last, and adds in the same order wherever a run goes on; the host only has to copy the next
+batch. Layers are compiled one at a time: they are all alike, so that compiling takes seconds and not minutes. See
+`train/replay.py`.
 
 Shapes: B sequences, N tokens, M masked tokens, D width.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -28,16 +29,36 @@ from heedful.tasks.term import Term
 from heedful.train.replay import compiler, quiet, record
 
 
-class Rounded(NamedTuple):
-    """A batch of a usual shape."""
+class Shape(NamedTuple):
+    """Of all batches."""
 
-    batch: PretrainingBatch
-    offsets: np.ndarray
-    """(B + 1,), further sequences being empty."""
-    places: np.ndarray
-    """(M,), further ones being N, which is no token."""
-    labels: np.ndarray
-    unrelated: np.ndarray
+    tokens: int
+    sequences: int
+    words: int
+    """Masked ones."""
+    length: int
+    """Tokens of a sequence, at most."""
+
+    @classmethod
+    def of(cls, tokens: int, sequences: int, words: int, length: int) -> "Shape":
+        """For batches that usually have up to so many sequences and words."""
+        return cls(tokens, _roomy(sequences), _roomy(words), length)
+
+    def fit(self, batch: PretrainingBatch) -> PretrainingBatch | None:
+        """The batch in this shape; None if it has too much of something.
+
+        Further sequences are empty, further masked words stand at N, where no token is, and are not asked.
+        """
+        full = filled(batch, self.tokens, self.length)
+        if full is None or len(full.offsets) - 1 > self.sequences or len(batch.places) > self.words:
+            return None
+        return full._replace(
+            offsets=_padded(full.offsets, self.sequences + 1, self.tokens),
+            longest=self.length,
+            places=_padded(batch.places, self.words, self.tokens),
+            labels=_padded(batch.labels, self.words, IGNORED),
+            unrelated=None if batch.unrelated is None else _padded(batch.unrelated, self.sequences, IGNORED),
+        )
 
 
 class _Layers(nn.Module):
@@ -54,8 +75,7 @@ class _Layers(nn.Module):
         self.length = length
         self.dtype = dtype
         self.placed = torch.compile(_placed, dynamic=False, **options)
-        # One compilation for any number of masked words, which changes with the masking rate.
-        self.words = torch.compile(_words, dynamic=True, **options)
+        self.words = torch.compile(_words, dynamic=False, **options)
 
     def forward(
         self,
@@ -96,7 +116,7 @@ def _words(model: BertForPretraining, hidden: Tensor, labels: Tensor) -> tuple[T
 
 
 class PretrainingReplay:
-    """The terms of full batches; None for other batches, which are for somebody else.
+    """The terms of batches that have or fit the shape; None for others, which are for somebody else.
 
     Without `recording`, layers are compiled but not recorded: gradients of several batches can then be added up.
     With `fp8_words`, products are in 8 bits, for a loss that is the mean over about so many words.
@@ -105,15 +125,14 @@ class PretrainingReplay:
     def __init__(
         self,
         model: BertForPretraining,
-        tokens: int,
-        length: int,
+        shape: Shape,
         dtype: torch.dtype,
         *,
         recording: bool = True,
         fp8_words: float | None = None,
         backend: str = "inductor",
     ) -> None:
-        self.model, self.tokens, self.length, self.dtype = model, tokens, length, dtype
+        self.model, self.shape, self.dtype = model, shape, dtype
         self.device = next(model.parameters()).device
         self.recording = recording
         self.options = compiler(backend)
@@ -121,58 +140,36 @@ class PretrainingReplay:
         for part in model.bert.layers.modules():
             if isinstance(part, (MultiHeadAttention, FeedForward)):
                 part.fp8 = scales
-        *layers, last = model.bert.layers
-        for part in layers:
+        for part in (*model.bert.layers, *filter(None, [model.bert.final_norm])):
             part.compile(fullgraph=True, dynamic=False, **self.options)
-        for part in (last, *filter(None, [model.bert.final_norm])):  # which end with the masked words alone
-            part.compile(fullgraph=True, dynamic=True, **self.options)
-        self.recorded: dict[tuple[int, ...], Any] = {}
-        self.pool = torch.cuda.graph_pool_handle() if recording else None
+        self.step: Callable[..., tuple[Tensor, ...]] | None = None
 
     def terms(self, batch: PretrainingBatch) -> dict[str, Term] | None:
         """As `tasks.pretraining.pretraining_terms`."""
-        rounded = self._rounded(batch)
-        if rounded is None:
+        full = self.shape.fit(batch)
+        if full is None:
             return None
-        shape = (len(rounded.offsets), len(rounded.labels))
-        arrays = (rounded.places, rounded.labels, rounded.unrelated)
-        offsets, places, labels, unrelated = (on_device(array, self.device) for array in (rounded.offsets, *arrays))
-        layout = Packed.from_offsets(offsets, self.length, self.tokens)
-        ids = on_device(rounded.batch.ids, self.device)
-        segments = on_device(rounded.batch.segments[: None if batch.unrelated is not None else 0], self.device)
+        none = np.zeros(0, np.int64)
+        pairs = (none, none) if full.unrelated is None else (full.segments, full.unrelated)
+        arrays = (full.ids, full.offsets, full.places, full.labels, *pairs)
+        ids, offsets, places, labels, segments, unrelated = (on_device(array, self.device) for array in arrays)
+        layout = Packed.from_offsets(offsets, self.shape.length, self.shape.tokens)
         others = (segments, offsets, layout.slots, places, labels, unrelated)
-        with nullcontext() if shape in self.recorded else quiet():
-            if shape not in self.recorded:  # before anything is embedded: its table may be a part of the recording
-                self.recorded[shape] = self._prepared(others)
-            found = self.recorded[shape](self.model.bert.embeddings.tokens(ids), *others)
+        with quiet() if self.step is None else nullcontext():
+            if self.step is None:  # before anything is embedded: its table may be a part of the recording
+                self.step = self._prepared(others)
+            found = self.step(self.model.bert.embeddings.tokens(ids), *others)
         terms = {"mlm": Term(found[0], found[1], len(batch.labels))}
         if batch.unrelated is not None:
             terms["nsp"] = Term(found[2], found[3], len(batch.unrelated))
         return terms
 
-    def _prepared(self, others: tuple[Tensor, ...]) -> Any:
-        layers = _Layers(self.model, self.length, self.dtype, self.options)
+    def _prepared(self, others: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, ...]]:
+        layers = _Layers(self.model, self.shape.length, self.dtype, self.options)
         if not self.recording:
             return layers
-        assert self.pool is not None
-        x = torch.zeros(self.tokens, self.model.config.dim, device=self.device).requires_grad_()
-        return record(layers, (x, *(other.clone() for other in others)), self.pool)
-
-    def _rounded(self, batch: PretrainingBatch) -> Rounded | None:
-        """The batch in a usual shape; None if it is too small, as the last of an epoch is."""
-        full = filled(batch, self.tokens, self.length)
-        if full is None:
-            return None
-        least = self.tokens // self.length + 1  # as many as full ones are, nearly always
-        sequences = _up(max(least, len(full.offsets) - 1), 4)
-        unrelated = np.zeros(0, np.int64) if batch.unrelated is None else batch.unrelated
-        return Rounded(
-            full,
-            _padded(full.offsets, sequences + 1, self.tokens),
-            _padded(batch.places, words := _up(len(batch.places), 8), self.tokens),
-            _padded(batch.labels, words, IGNORED),
-            _padded(unrelated, sequences, IGNORED),
-        )
+        x = torch.zeros(self.shape.tokens, self.model.config.dim, device=self.device).requires_grad_()
+        return record(layers, (x, *(other.clone() for other in others)), torch.cuda.graph_pool_handle())
 
 
 @contextmanager
@@ -182,10 +179,9 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
-def _up(count: int, parts: int) -> int:
-    """At least so many, as one of a few numbers: `parts` of them up to each power of two."""
-    step = max(1, (1 << count.bit_length() >> 1) // parts)
-    return -(-count // step) * step
+def _roomy(count: int) -> int:
+    """A little more, for batches that have a little more, and a multiple of 8, which products like."""
+    return -(-(count + max(2, count // 32)) // 8) * 8
 
 
 def _padded(array: np.ndarray, length: int, value: int) -> np.ndarray:

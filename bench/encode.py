@@ -27,6 +27,7 @@ import transformers
 
 from heedful.data import tokenizer as wordpiece
 from heedful.data.columns import Columns
+from heedful.nn.transfer import on_device
 from heedful.predict import load
 from heedful.runs.vectors import embed
 
@@ -130,7 +131,7 @@ def plain_embed(folder: Path, texts: list[str], *, device: str, dtype: str, batc
     order = _by_length(texts)
     found = []
     for tokens in _tokens(folder, texts, order, batch):
-        given = tokens.to(device, non_blocking=True)
+        given = {name: on_device(one.numpy(), torch.device(device)) for name, one in tokens.items()}
         hidden = model(**given).last_hidden_state
         real = given["attention_mask"][..., None].to(hidden.dtype)
         found.append(((hidden * real).sum(1) / real.sum(1)).float())

@@ -60,7 +60,7 @@ def main() -> None:
     told = f"any of {', '.join(map(repr, sides))}"
     on_gpu.add_argument("--sides", nargs="+", choices=sides, default=sides, metavar="SIDE", help=told)
     on_gpu.add_argument("--tokens", nargs="+", type=int, default=[65536, 131072], help="batches of ours")
-    on_gpu.add_argument("--peer-tokens", nargs="+", type=int, default=[16384, 32768, 65536])
+    on_gpu.add_argument("--peer-tokens", nargs="+", type=int, default=[16384, 32768, 65536, 131072])
     arguments = parser.parse_args()
     asked = Recipe(
         corpus=tuple(arguments.data) or (str(builtin_corpus(default_cache(), print)),),

@@ -11,10 +11,11 @@ reads it.
 """
 
 import argparse
-import contextlib
+import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from heedful.data.sampler import Sampler
 from heedful.data.shards import Shards, Split
 from heedful.models.bert import BertConfig
 from heedful.nn import fp8
+from heedful.nn.shortage import short_of_memory
+from heedful.nn.transfer import on_device
 from heedful.runs.device import choose
 from heedful.runs.objective import terms_of
 from heedful.runs.options import ModelPart, ObjectivePart, OptimizerPart, PretrainRun, Recipe, resolved
@@ -36,9 +39,50 @@ from heedful.train.distributed import World
 from heedful.train.loop import ahead
 from heedful.train.optim import adamw, clip
 
-CASES = ("base-128", "base-512", "large-512")
 DEVICE = torch.device("cuda")
 MASKED = 0.15
+WARMING = 6
+"""Steps that are not measured: kernels are chosen, layers compiled, steps recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """One side's run: a model, a kind of text, and how many tokens a batch has."""
+
+    side: str
+    size: str
+    length: int
+    kind: str
+    tokens: int
+    found: Shards
+
+    @property
+    def ours(self) -> bool:
+        return self.side.startswith("ours")
+
+    @property
+    def recipe(self) -> Recipe:
+        return resolved(
+            Recipe(
+                model=ModelPart(size=self.size, dropout=0.0, attention_dropout=0.0),  # pyrefly: ignore
+                objective=ObjectivePart(length=self.length),
+                optimizer=OptimizerPart(batch_tokens=self.tokens),
+                run=PretrainRun(steps=1000, compile=True, fp8="fp8" in self.side),
+            )
+        )
+
+    @property
+    def sampler(self) -> Sampler:
+        return Sampler(
+            split=texts(self.found, self.kind),
+            tokenizer=self.found.tokenizer,
+            length=self.length,
+            batch_tokens=self.tokens,
+            nsp=True,
+            mask_rate=MASKED,
+            whole_words=False,
+            seed=0,
+        )
 
 
 class Measured(NamedTuple):
@@ -62,42 +106,42 @@ def compare(found: Shards, arguments: argparse.Namespace) -> None:
     print("| model | text | side | real tokens/s | ceiling | GiB | waits for data | first steps |")
     print("|---|---|---|---:|---:|---:|---:|---:|")
     sides = [side for side in arguments.sides if "fp8" not in side or fp8.possible(DEVICE)]
-    for case in arguments.cases:
-        size, length = case.split("-")[0], int(case.split("-")[1])
+    for name in arguments.cases:
+        size, length = name.split("-")
         for kind in arguments.text:
-            split = texts(found, kind)
             for side in sides:
-                best = max(
-                    tried(side, size, length, kind, split, found, ceiling, arguments), key=lambda one: one[1].speed
-                )
-                tokens, one = best
-                print(
-                    f"| {case} | {kind} | {side}, {tokens:,} | {one.speed:,.0f} | {one.share:.1%}"
-                    f"{f' ({one.computed:.1%})' if side.startswith('ours') else ''} | "
-                    f"{one.gibibytes:.0f} | {one.waiting:.2%} | {one.warming:.0f} s |",
-                    flush=True,
-                )
+                own = side.startswith("ours")
+                tried = [
+                    Case(side=side, size=size, length=int(length), kind=kind, tokens=tokens, found=found)
+                    for tokens in (arguments.tokens if own else arguments.peer_tokens)
+                ]
+                told = best(tried, arguments.steps, ceiling)
+                print(f"| {name} | {kind} | {side}, {told or 'every batch is too large |'}", flush=True)
 
 
-def tried(
-    side: str,
-    size: str,
-    length: int,
-    kind: str,
-    split: Split,
-    found: Shards,
-    ceiling: float,
-    arguments: argparse.Namespace,
-) -> Iterator[tuple[int, Measured]]:
-    """One side with each of its batch sizes, in tokens."""
-    own = side.startswith("ours")
-    for tokens in arguments.tokens if own else arguments.peer_tokens:
-        torch.use_deterministic_algorithms(own)  # as it is by default, on either side
+def best(tried: Iterable[Case], steps: int, ceiling: float) -> str | None:
+    """The line of the fastest; None if there is too little memory for each."""
+    found: dict[Case, Measured] = {}
+    for case in tried:
+        torch.use_deterministic_algorithms(case.ours)  # as it is by default, on either side
         torch._dynamo.reset()
+        gc.collect()  # what was compiled or recorded refers to itself, and would keep its memory
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        with contextlib.suppress(torch.OutOfMemoryError):
-            yield tokens, measured(side, size, length, tokens, kind, split, found, ceiling, arguments.steps)
+        try:
+            found[case] = measured(case, steps, ceiling)
+        except RuntimeError as error:
+            if short_of_memory(error) is None:
+                raise
+    if not found:
+        return None
+    case = max(found, key=lambda case: found[case].speed)
+    one = found[case]
+    computed = f" ({one.computed:.1%})" if case.ours else ""
+    return (
+        f"{case.tokens:,} | {one.speed:,.0f} | {one.share:.1%}{computed} | {one.gibibytes:.0f} | {one.waiting:.2%} | "
+        f"{one.warming:.0f} s |"
+    )
 
 
 def texts(found: Shards, kind: str) -> Split:
@@ -108,31 +152,10 @@ def texts(found: Shards, kind: str) -> Split:
     return found.train._replace(documents=np.arange(0, sentences + 1, 2))
 
 
-def measured(
-    side: str, size: str, length: int, tokens: int, kind: str, split: Split, found: Shards, ceiling: float, steps: int
-) -> Measured:
-    recipe = resolved(
-        Recipe(
-            model=ModelPart(size=size, dropout=0.0, attention_dropout=0.0),  # pyrefly: ignore
-            objective=ObjectivePart(length=length),
-            optimizer=OptimizerPart(batch_tokens=tokens),
-            run=PretrainRun(steps=1000, compile=True, fp8="fp8" in side),
-        )
-    )
-    sampler = Sampler(
-        split=split,
-        tokenizer=found.tokenizer,
-        length=length,
-        batch_tokens=tokens,
-        nsp=True,
-        mask_rate=MASKED,
-        whole_words=False,
-        seed=0,
-    )
-    loss, parameters, optimizer = (ours if side.startswith("ours") else peer)(
-        recipe, found, sampler, compiled="compiled" in side
-    )
-    stream = (dense(batch, length) if kind == "full" else batch for _, batch in sampler.stream())
+def measured(case: Case, steps: int, ceiling: float) -> Measured:
+    """The median of three rounds of so many steps, after steps that do not count."""
+    loss, parameters, optimizer = (ours if case.ours else peer)(case)
+    stream = (dense(batch, case.length) if case.kind == "full" else batch for _, batch in case.sampler.stream())
     batches = ahead(stream)
     seen: list[tuple[int, float, int]] = []
     waited = 0.0
@@ -150,7 +173,7 @@ def measured(
         optimizer.zero_grad()
 
     begun = time.perf_counter()
-    for _ in range(4 if side != "transformers, compiled" else 6):
+    for _ in range(WARMING):
         step()
     torch.cuda.synchronize()
     warming = time.perf_counter() - begun
@@ -166,7 +189,7 @@ def measured(
     waiting = waited / (time.perf_counter() - began)
     speed = statistics.median(speeds)
     count, squares, read = (sum(one) for one in zip(*seen, strict=True))
-    config = BertConfig.of_size(size, vocab_size=found.tokenizer.vocab_size)
+    config = BertConfig.of_size(case.size, vocab_size=case.found.tokenizer.vocab_size)
     whole, computed = (flops_a_token(config, squares / count, MASKED, share) for share in (1.0, read / count))
     memory = torch.cuda.max_memory_allocated() / 2**30
     return Measured(speed, speed * whole / ceiling, speed * computed / ceiling, memory, waiting, warming)
@@ -191,11 +214,11 @@ def dense(batch: PretrainingBatch, length: int) -> PretrainingBatch:
 Side = tuple[Callable[[PretrainingBatch], torch.Tensor], list[torch.nn.Parameter], torch.optim.Optimizer]
 
 
-def ours(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> Side:
+def ours(case: Case) -> Side:
     """What `heedful pretrain` runs, compiled by itself."""
-    del compiled
-    model = build(recipe, found.tokenizer).to(DEVICE).train()
-    terms = terms_of(recipe, model, sampler, choose("cuda", "bf16"), World())
+    recipe = case.recipe
+    model = build(recipe, case.found.tokenizer).to(DEVICE).train()
+    terms = terms_of(recipe, model, case.sampler, choose("cuda", "bf16"), World())
 
     def loss(batch: PretrainingBatch) -> torch.Tensor:
         return torch.stack([term.loss / term.count for term in terms(batch).values()]).sum()
@@ -203,17 +226,16 @@ def ours(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> 
     return loss, list(model.parameters()), optimizer_for(recipe, model)
 
 
-def peer(recipe: Recipe, found: Shards, sampler: Sampler, *, compiled: bool) -> Side:
+def peer(case: Case) -> Side:
     """`BertForPreTraining` as it comes."""
-    del sampler
-    config = peer_config(recipe, found)
+    config = peer_config(case.recipe, case.found)
     model = transformers.BertForPreTraining._from_config(config, attn_implementation="sdpa")
     model = model.to(DEVICE).train()  # pyrefly: ignore
     parameters = list(model.parameters())
-    run = torch.compile(model) if compiled else model
+    run = torch.compile(model) if "compiled" in case.side else model
 
     def loss(batch: PretrainingBatch) -> torch.Tensor:
-        inputs = {name: one.to(DEVICE, non_blocking=True) for name, one in padded(batch).items()}
+        inputs = {name: on_device(one.numpy(), DEVICE) for name, one in padded(batch).items()}
         if all(inputs["attention_mask"].shape[1] == length for length in np.diff(batch.offsets)):
             del inputs["attention_mask"]  # nothing is padded: without a mask it takes the faster kernel
         with torch.autocast(DEVICE.type, torch.bfloat16, enabled=DEVICE.type == "cuda"):

@@ -18,6 +18,7 @@ from heedful.models.bert import SIZES, BertConfig, BertForPretraining, initialis
 from heedful.nn.shortage import short_of_memory
 from heedful.runs.device import choose
 from heedful.runs.fitting import made_up, take_step
+from heedful.runs.memory import of_a_token
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train.optim import adamw
@@ -43,16 +44,15 @@ def main() -> None:
             for length in arguments.lengths:
                 config = BertConfig.of_size(size, vocab_size=VOCABULARY, dropout=0.0, attention_dropout=0.0)
                 found = measured(config, tokens, length, compiled=arguments.compiled)
-                cells.append(f"{found:.2f} ({predicted(config, tokens):.2f})")
+                cells.append(f"{found:.2f} ({predicted(config, tokens, length):.2f})")
         print(f"| {size} | {' | '.join(cells)} |", flush=True)
 
 
-def predicted(config: BertConfig, tokens: int) -> float:
-    """By the formula of docs/scaling.md, without the dropout masks that there are none of here."""
+def predicted(config: BertConfig, tokens: int, length: int) -> float:
+    """By the formula of docs/scaling.md."""
     with torch.device("meta"):
         parameters = sum(one.numel() for one in BertForPretraining(config).parameters())
-    layers = 36 * config.dim * config.layers
-    return (16 * parameters + tokens * (layers + 14 * MASKED * config.vocab_size)) / GIB
+    return (16 * parameters + tokens * of_a_token(config, length, MASKED, choose("cuda", "bf16"))) / GIB
 
 
 def measured(config: BertConfig, tokens: int, length: int, *, compiled: bool) -> float:

@@ -194,7 +194,7 @@ def overhead(recipe: Recipe, shards: Shards) -> float:
     job = loop.Job(
         model=model,
         optimizer=optimizer,
-        batches=sampler(recipe, shards.train, shards.tokenizer).stream,
+        batches=lambda position, _: sampler(recipe, shards.train, shards.tokenizer).stream(position),
         tokens=lambda batch: len(batch.ids),
         counts=pretraining_counts,
         terms=within(lambda batch: pretraining_terms(model, batch, DEVICE)),

@@ -33,7 +33,9 @@ def interrupt(_: int, frame: FrameType | None) -> None:
 
 def in_a_line(message: Warning | str, *_: Any, **__: Any) -> str:
     """A warning as commands speak, without the place in our source that gave it."""
-    return f"heedful: {' '.join(str(message).split())}\n"
+    from heedful import launch
+
+    return f"heedful: {launch.signed(' '.join(str(message).split()))}\n"
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ TOGETHER = ("pretrain", "finetune", "train-translator", "train-vision")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command; exit with 0, with 2 for a user's mistake, with 130 when interrupted."""
+    """Run a command; exit with 0, with 2 for a mistake or a lack of room, with 130 when interrupted or ended."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without our letters is no reason to fail
     keep_to_share()

@@ -11,6 +11,8 @@ MEMORY = (
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
 )
 """In the two versions: the limit, what is taken, and for what."""
+NO_LIMIT = 2**60
+"""Bytes beyond what any machine has, which the older version says where there is no limit."""
 _FILES = ("inactive_file ", "active_file ")
 
 
@@ -31,6 +33,8 @@ def memory() -> int | None:
     for names in MEMORY:
         try:
             limit, taken, told = (_read(name) for name in names)
+            if int(limit) >= NO_LIMIT:
+                continue
             # Files that were read lie in memory until somebody needs it.
             files = sum(int(line.split()[1]) for line in told.splitlines() if line.startswith(_FILES))
             return max(0, int(limit) - int(taken) + files)

@@ -60,7 +60,7 @@ for line in sys.stdin:
     for rank, arguments in enumerate(commands):
         child = os.fork()
         if not child:
-            signal.alarm(60)  # which ends one that hangs
+            signal.alarm(200)  # which ends one that hangs
             os.environ.update(environment, RANK=str(rank), LOCAL_RANK=str(rank))
             for number, name in ((1, "out"), (2, "err")):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -78,6 +78,7 @@ ENDED = "another process of this run has ended, and said why unless it was kille
 GONE = f"{ENDED}; what was saved before is intact, and --resume goes on from there\n"
 NOTHING = f"{ENDED}; nothing was saved yet; give the command again, with --resume if {{}} is still there\n"
 SECOND = f"process 1 of 2, on {platform.node()}"
+ODD = f"process 1, on {platform.node()}, "
 
 Words = list[Any]
 
@@ -388,8 +389,8 @@ def test_processes_that_see_different_checkpoints_are_refused(home: Path, start:
     start(*[pretrain(home, "apart")] * 2, patch='at(objective, "pretraining_terms", rank=0, call=4)')
     unseen = 'if os.environ["RANK"] == "1":\n    checkpoint.load_last = lambda *_: None'
     ends = start(*[resume(home, "apart")] * 2, patch=unseen)
-    said = "heedful: process 1 goes on from step 0 and process 0 from step 2; every node must see the same --out\n"
-    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+    said = "goes on from step 0, and process 0 from step 2; every node must see the same --out\n"
+    assert [(end.code, end.err) for end in ends] == [(2, f"heedful: {ODD}{said}"), (2, "")]
 
 
 def test_an_interrupted_run_says_once_how_to_go_on(home: Path, start: Started):
@@ -404,45 +405,66 @@ def test_an_interrupted_run_says_once_how_to_go_on(home: Path, start: Started):
 def test_processes_that_were_told_different_things_are_refused(home: Path, start: Started, others: dict[str, Words]):
     different = pretrain(home, "odd", "--lr", "0.1", "--seed", "3")
     ends = start(pretrain(home, "odd"), different)
-    said = "heedful: process 1 was given another --lr, --seed than process 0; "
+    said = f"heedful: {ODD}was given another --lr, --seed than process 0; "
     said += "give all the same command, and let all see the same --out\n"
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
 
     # Who multiplies in 8 bits asks all whether they can; the others would not answer.
     ends = start(pretrain(home, "odd"), pretrain(home, "odd", "--fp8"))
-    said = "heedful: process 1 was given another --fp8 than process 0; "
+    said = f"heedful: {ODD}was given another --fp8 than process 0; "
     said += "give all the same command, and let all see the same --out\n"
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
 
     command = [*others["finetune"], "--out", home / "odd"]
     ends = start(command, command, patch=OTHER_DATA)
-    files = "than process 0; give every node the same files\n"
-    said = f"heedful: process 1, on {platform.node()}, has read other data {files}"
+    said = f"heedful: {ODD}has read other data than process 0; give every node the same files\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+    assert not (home / "odd").exists()
+
+    ends = start(*2 * [pretrain(home, "odd")], patch=OTHER_TEXT)
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
 
     ends = start(command, pretrain(home, "odd"))
-    said = "heedful: process 1 was given another command than process 0; "
+    said = f"heedful: {ODD}was given another command than process 0; "
     said += "give all the same command, and let all see the same --out\n"
     assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
     assert not (home / "odd").exists()
 
 
 @pytest.mark.parametrize("kind", ["pretrain", "finetune"])
-def test_processes_that_see_different_models_are_refused(
+def test_all_processes_begin_with_the_weights_of_the_first(
     home: Path, start: Started, others: dict[str, Words], write_bert: Callable[..., Path], kind: str
 ):
-    """Of the same shape, so that nothing else would notice."""
+    """CPUs of two kinds draw others, and nothing would notice."""
     model = write_bert(home / "begun", ["the", "a"], outputs="both")
     given = ["pretrain", home / "text.txt", "--from", model, "--length", "16"]
-    command = [*given, "--cache", home / "cache", "--steps", "1"] if kind == "pretrain" else others[kind]
-    command = [*command, "--out", home / "unlike"]
-    ends = start(command, command, patch=OTHER_MODEL)
-    said = f"heedful: process 1, on {platform.node()}, begins with other weights than process 0; "
-    way_out = "give every node the same model to begin with, the same torch, and CPUs that compute alike\n"
-    assert [(end.code, end.err) for end in ends] == [(2, said + way_out), (2, "")]
-    assert not (home / "unlike").exists()
+    command = [*given, "--cache", home / "cache", "--steps", "2"] if kind == "pretrain" else others[kind]
+    for out, patch in (("alike", ""), ("unlike", OTHER_WEIGHTS)):
+        ends = start(*[[*command, "--out", home / f"{kind}-{out}"]] * 2, patch=patch)
+        assert [(end.code, end.err) for end in ends] == [(0, "")] * 2
+    assert_alike(home / f"{kind}-alike", home / f"{kind}-unlike")
+
+
+def test_processes_that_begin_with_another_model_are_refused(
+    home: Path, start: Started, write_bert: Callable[..., Path]
+):
+    model = write_bert(home / "larger", ["the", "a"], outputs="both")
+    command = ["pretrain", home / "text.txt", "--from", model, "--length", "16", "--cache", home / "cache"]
+    ends = start(*[[*command, "--steps", "1", "--out", home / "odd"]] * 2, patch=OTHER_MODEL)
+    said = f"heedful: {ODD}begins with another model than process 0; give every node the same one\n"
+    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+    assert not (home / "odd").exists()
+
+
+def test_processes_that_compute_in_different_places_are_refused(home: Path, start: Started):
+    """As where one node has no GPU that can be used: it would wait for gradients that the others add up elsewhere."""
+    ends = start(*[pretrain(home, "odd")] * 2, patch=OTHER_PLACE)
+    said = "computes on cpu in bfloat16, and process 0 on cpu in float32 (no GPU can be used on one: it is too old); "
+    said += "`heedful doctor` tells what each node has; --device and --precision name what all can do\n"
+    assert [(end.code, end.err) for end in ends] == [(2, f"heedful: {ODD}{said}"), (2, "")]
+    assert not (home / "odd").exists()
 
 
 def test_what_one_process_does_is_not_given_to_several(home: Path, start: Started):
@@ -486,7 +508,9 @@ def test_one_that_is_ended_before_it_trains_says_so_and_gives_its_folder_back(
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_one_that_waits_for_the_others_can_be_ended(home: Path, start: Started, sent: signal.Signals):
     """Though it waits outside of Python, where nothing is heeded."""
-    patch = f"import threading\nthreading.Timer(1, os.kill, (os.getpid(), {sent.value})).start()"
+    patch = "import threading\nfrom heedful.train import distributed\nimport torch.distributed as dist\n"
+    patch += f"end = threading.Timer(0.5, os.kill, (os.getpid(), {sent.value}))\n"
+    patch += 'at(dist, "rendezvous", act=end.start)'
     several = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     (end,) = start(pretrain(home, "lonely"), patch=patch, **several)
     assert end.code == -sent
@@ -545,17 +569,42 @@ def fail():
     raise UserError("what is wrong")
 
 """
-OTHER_MODEL = """
+OTHER_WEIGHTS = """
 if os.environ["RANK"] == "1":
     def other(real):
         def loaded(*arguments, **named):
             model = real(*arguments, **named)
             if not named.get("outline"):
-                next(model.parameters()).data[0, 0] += 0.01
+                for parameter in model.parameters():
+                    parameter.data *= 1.5
             return model
         return loaded
     from heedful.runs import start
     pretrain.load_model, start.load_model = map(other, (pretrain.load_model, start.load_model))
+"""
+OTHER_MODEL = """
+if os.environ["RANK"] == "1":
+    made = pretrain.build
+
+    def build(*arguments):
+        model = made(*arguments)
+        del model.bert.layers[-1]
+        return model
+
+    pretrain.build = build
+"""
+OTHER_PLACE = """
+from heedful.nn import gpus
+from heedful.runs import training
+if os.environ["RANK"] == "1":
+    training.choose = lambda *_: training.Compute(training.torch.device("cpu"), training.torch.bfloat16)
+    gpus.why_not = lambda: "it is too old"
+"""
+OTHER_TEXT = """
+from dataclasses import replace
+if os.environ["RANK"] == "1":
+    read = pretrain.load_shards
+    pretrain.load_shards = lambda folder, **options: replace(read(folder, **options), key="other")
 """
 OTHER_DATA = """
 from heedful.runs import material

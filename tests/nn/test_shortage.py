@@ -16,6 +16,8 @@ from heedful.nn.shortage import GPUS, HOSTS, enough_memory, short_of_memory, too
         (RuntimeError("CUDA failed with error out of memory"), GPUS),
         (RuntimeError("Triton Error [CUDA]: out of memory"), GPUS),
         (RuntimeError("HIP out of memory. Tried to allocate 3 GiB"), GPUS),
+        (RuntimeError("HIP error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"), GPUS),
+        (RuntimeError("NCCL error in: x.cpp:3\nLast error:\nCuda failure 2 'out of memory'"), GPUS),
         (RuntimeError("mkl_malloc: failed to allocate memory"), HOSTS),
         (RuntimeError("[x.cpp:3] DefaultCPUAllocator: can't allocate memory"), HOSTS),
         (MemoryError(), HOSTS),

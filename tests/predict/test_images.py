@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,16 @@ def test_what_is_no_image_is_told(predictor: ImagePredictor, tmp_path: Path, mon
     plain(RED).save(tmp_path / "large.png")
     with pytest.raises(UserError, match=r"large\.png: it unpacks to more than 150 pixels; make it smaller"):
         predictor.see(tmp_path / "large.png")
+
+
+def test_kernels_go_to_the_device_that_has_the_weights(colours: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of several GPUs the first is meant in each thread, unless it is told."""
+    told: list[torch.device] = []
+    monkeypatch.setattr(image_engine, "current", lambda device: told.append(device) or nullcontext())
+    engine, picture = TorchImageEngine(load_vit(colours)), np.zeros((12, 12, 3), np.uint8)
+    engine.scores(picture[None])
+    engine.attention(picture)
+    assert told == [torch.device("cpu")] * 2
 
 
 def test_threads_may_ask_at_once(predictor: ImagePredictor):

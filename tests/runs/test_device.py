@@ -65,6 +65,21 @@ def test_a_container_may_not_take_all_that_is_free(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
+@pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
+def test_nor_may_a_process_more_than_its_limit_leaves(monkeypatch: pytest.MonkeyPatch, name: str):
+    resource = pytest.importorskip("resource")
+    limits = {getattr(resource, name): 1 << 50}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limits.get(which, resource.RLIM_INFINITY),) * 2)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1 << 51}))
+    monkeypatch.setattr(device.container, "memory", lambda: None)
+    now = psutil.Process().memory_info()
+    taken = {"RLIMIT_AS": now.vms, "RLIMIT_DATA": now.data}[name]
+    assert free_memory(CPU.device) == pytest.approx((1 << 50) - taken, abs=64 << 20)
+    limits[getattr(resource, name)] = 1  # less than there is
+    assert free_memory(CPU.device) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 def test_a_run_on_a_cpu_is_refused_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_DATA)

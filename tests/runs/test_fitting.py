@@ -10,7 +10,6 @@ from heedful.models.bert import BertConfig, BertForPretraining, initialise
 from heedful.runs.fitting import (
     all_but_the_margin,
     find_tokens,
-    less_memory,
     made_up,
     most_tokens,
     take_step,
@@ -19,6 +18,14 @@ from heedful.runs.fitting import (
 from heedful.tasks.pretraining import pretraining_terms
 from heedful.tasks.term import Term
 from heedful.train.optim import adamw
+
+
+def test_a_lack_of_the_hosts_memory_is_none_of_the_gpus():
+    def step(_: int) -> None:
+        raise RuntimeError("[x.cpp:3] DefaultCPUAllocator: can't allocate memory")
+
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        most_tokens(step, 128)
 
 
 class Memory:
@@ -181,15 +188,6 @@ def test_a_cpu_takes_the_usual_number_and_tries_nothing(length: int, expected: i
     batch = made_up(64, length=31, vocab_size=97, mask_rate=0.15, nsp=True)
     assert find_tokens(made, optimizer, never, lambda _: batch, length=length, accumulation=1) == expected
     assert not optimizer.state
-
-
-def test_what_to_try_after_a_batch_that_was_too_large():
-    cpu, gpu = torch.device("cpu"), torch.device("cuda", 1)
-    half = "--batch-tokens 4096 --accumulation 6"
-    assert less_memory(8192, 128, 3, gpu) == f"{half}, or --batch-tokens auto, which finds what fits"
-    assert less_memory(8192, 128, 3, cpu) == half  # which does not try
-    assert less_memory(1024, 512, 1, gpu).startswith("--batch-tokens 512 --accumulation 2")
-    assert less_memory(1023, 512, 1, cpu) == "a smaller --size, or a --length below 512"
 
 
 @pytest.mark.parametrize(("length", "rate"), [(8, 0.9), (128, 0.995)])

@@ -109,6 +109,11 @@ def test_fields_put_aside_are_as_if_never_said():
         (Recipe, {"model": ModelPart(segments=1)}, "next sentences need --segments 2, or 0"),
         (Recipe, {"start_from": "m", "vocabulary": VocabularyPart(cased=True)}, "leave --cased out"),
         (Recipe, {"vocabulary": VocabularyPart(tokenizer="t", cased=True)}, "leave --cased out"),
+        (
+            Recipe,
+            {"run": PretrainRun(shard=True), "optimizer": OptimizerPart(batch_tokens="auto")},
+            "--batch-tokens auto tries a model in one piece; with --shard give a number, or leave --shard out",
+        ),
     ],
 )
 def test_what_can_not_be_is_refused(part: type, values: dict[str, Any], message: str):

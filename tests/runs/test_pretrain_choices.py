@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,6 +30,7 @@ from heedful.runs.options import (
     read_recipe,
     resolved,
 )
+from heedful.train import loop
 
 CHOICES = {
     "muon": {"optimizer__name": "muon"},
@@ -163,11 +165,13 @@ def test_under_a_budget_time_decides(home: Path, tmp_path: Path, monkeypatch: py
         return real(self, examples, epoch, number, rate)
 
     monkeypatch.setattr(Sampler, "_batch", batch)
+    steps = count()
+    monkeypatch.setattr(loop._Clock, "elapsed", lambda _: next(steps) / 20)
     run = {"run__steps": None, "run__budget": "1s"}
     go(home, tmp_path / "out", **run, objective__mask_rate=0.6, objective__final_mask_rate=0.2, text__held_out=0.0)
     assert asked == sorted(asked, reverse=True)
-    assert 0.55 < asked[0] < 0.6
-    assert 0.2 <= asked[-1] < 0.25
+    assert 0.59 < asked[0] < 0.6
+    assert 0.2 <= asked[-1] < 0.3  # made while the step before it was under way
 
 
 def test_batch_tokens_are_found_said_noted_and_kept(

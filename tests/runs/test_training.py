@@ -1,3 +1,5 @@
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -6,8 +8,8 @@ import pytest
 
 from heedful.errors import OfOneProcess
 from heedful.runs import training
-from heedful.runs.options import MachinePart
-from heedful.runs.training import computing
+from heedful.runs.options import MachinePart, Recipe
+from heedful.runs.training import claimed, computing
 from heedful.train.distributed import PeerLost, World
 
 
@@ -35,3 +37,39 @@ def test_who_loses_another_process_says_what_is_left(
     with pytest.raises(OfOneProcess) as caught, computing(MachinePart(device="cpu"), tmp_path):
         pass
     assert str(caught.value) == f"another process has ended; {advice.format(tmp_path)}"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Signals as they are heeded before a test are heeded so again after it."""
+    before = {number: signal.getsignal(number) for number in training.ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", training.ENDING)
+def test_a_signal_gives_back_a_folder_of_a_run_that_has_not_begun(tmp_path: Path, number: signal.Signals):
+    out, before = tmp_path / "out", signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt, match=f"^ended by {number.name}$"), claimed(out, Recipe()):
+        assert (out / "heedful.toml").is_file()
+        os.kill(os.getpid(), number)
+    assert not out.exists()
+    assert signal.getsignal(number) is before
+
+
+def test_a_run_that_has_begun_keeps_its_folder(tmp_path: Path):
+    out = tmp_path / "out"
+    with pytest.raises(OSError, match="the disk"), claimed(out, Recipe(), begun=(out / "seed-0").is_dir):
+        (out / "seed-0").mkdir()
+        raise OSError("the disk")
+    assert (out / "heedful.toml").is_file()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_nohup_protects_a_run_from_its_first_moment(tmp_path: Path):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with claimed(tmp_path / "out", Recipe()):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

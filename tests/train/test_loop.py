@@ -69,7 +69,8 @@ class Run:
     evaluations: list[int] = field(default_factory=list)
     saved: list[Progress] = field(default_factory=list)
 
-    def batches(self, position: Position) -> Iterator[tuple[Position, Points]]:
+    def batches(self, position: Position, moment: Callable[[int], float]) -> Iterator[tuple[Position, Points]]:
+        self.moment = moment
         for number in itertools.count(position.batch):
             yield Position(0, number + 1), self.cycle[number % len(self.cycle)]
 
@@ -209,6 +210,27 @@ def test_a_long_first_step_is_no_part_of_the_schedule(clock: Clock):
     assert (end.elapsed, end.late) == (70.0, 50.0)
     rates = [metrics["lr"] for _, metrics in run.reports]
     assert rates == pytest.approx([0.0, 0.4, 0.6, 0.8, 1.0, 0.8, 0.6, 0.4, 0.2, 0.0], abs=0.005)
+
+
+def test_what_changes_in_batches_has_the_schedule_of_the_rate(clock: Clock):
+    """A run that compiles for 50 of 70 seconds has not gone 5/7 of its way then."""
+    steps, moments = iter([52.0, *[2.0] * 100]), []
+
+    def slow(model: nn.Module, batch: Points) -> dict[str, Term]:
+        moments.append(run.moment(0))
+        clock.now += next(steps)
+        return squares(model, batch)
+
+    run = Run(line(), [points((1, 2))], replace(PLAN, steps=None, budget=70.0), terms=slow)
+    run.train()
+    # What was agreed on when the step before began: after three of them, how long the first one compiled is known.
+    assert moments == pytest.approx([0.0, 0.0, 0.0, *(number / 10 for number in range(2, 10))], abs=0.003)
+
+
+def test_what_changes_in_batches_follows_the_steps_from_where_a_run_goes_on():
+    run = Run(line(), [points((1, 2))], replace(PLAN, steps=10))
+    run.train(Progress(step=4, position=Position(0, 4)))
+    assert [run.moment(number) for number in range(3)] == pytest.approx([0.45, 0.55, 0.65])
 
 
 def test_time_from_before_counts_in_a_budget(clock: Clock):

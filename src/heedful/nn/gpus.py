@@ -2,11 +2,15 @@
 
 import re
 import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
 FAILED = re.compile("(CUDA|HIP) initialization: ")
 """How torch begins to say that a GPU can't be used."""
+_said: dict[str | tuple[str, type[Warning], int], int] = {}
+"""Other warnings that were passed on, once each."""
 _heard: list[str] = []
 """What torch said of a GPU that can't be used, which it says once in the life of a process."""
 
@@ -20,8 +24,13 @@ def usable() -> bool:
         if begins := FAILED.match(words := str(one.message)):
             _heard.append(words[begins.end() :])
         else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno, registry=_said)
     return found
+
+
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Have kernels go to this GPU: which one is meant is a setting of each thread, the first unless it is told."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def why_not() -> str:

@@ -12,8 +12,10 @@ GPUS, HOSTS = "the GPU's memory", "this machine's free memory"
 """Whose memory it may be."""
 REFUSED = re.compile(r"DefaultCPUAllocator|cannot allocate memory|failed to allocate memory|std::bad_alloc", re.I)
 """What torch, ctranslate2 and onnxruntime say where a CPU's memory is refused."""
-REFUSED_BY_GPU = re.compile(r"(CUDA|HIP)\b.*\bout of memory|CU(BLAS|DNN)_STATUS_ALLOC_FAILED")
-"""What libraries say of a GPU's memory that torch did not ask for itself: CUDA, Triton, ctranslate2."""
+REFUSED_BY_GPU = re.compile(
+    r"\b(cuda|hip)\b.*\bout of memory|(cu|hip)(blas|dnn)_status_alloc_failed|hipErrorOutOfMemory", re.I
+)
+"""What libraries say of a GPU's memory that torch did not ask for itself: CUDA, NCCL, Triton, ctranslate2."""
 
 
 def short_of_memory(error: Exception) -> str | None:

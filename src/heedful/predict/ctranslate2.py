@@ -88,7 +88,7 @@ class CTranslate2Searcher:
         try:
             self.source_tokens, self.target_tokens = read_tokens(path)
             self.translator = open_translator(path, device)
-        except (RuntimeError, ValueError, OSError) as error:
+        except (RuntimeError, ValueError, IndexError, OSError) as error:
             if short_of_memory(error) is not None:
                 raise
             raise UserError(f"{path} can't be read ({type(error).__name__}); export the model again") from None

@@ -23,6 +23,7 @@ from heedful.formats.huggingface import Model
 from heedful.models.bert import Bert
 from heedful.models.heads import BertForTask, Head
 from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.gpus import current
 from heedful.nn.kernels import HALF
 from heedful.nn.layout import Packed
 from heedful.nn.transfer import on_device
@@ -166,14 +167,11 @@ class TorchEngine:
 
     @contextmanager
     def _launching(self, device: torch.device) -> Iterator[None]:
-        """On a GPU threads take turns, or each would need memory for a batch.
-
-        Which GPU is meant is a setting of each thread: the first, unless it is told.
-        """
+        """On a GPU threads take turns, or each would need memory for a batch."""
         if device.type != "cuda":
             yield
             return
-        with self._turn, torch.cuda.device(device):
+        with self._turn, current(device):
             yield
 
 

@@ -8,6 +8,7 @@ Shapes: N images, H height, W width, C channels, K classes, L layers, T tokens.
 
 import shlex
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -22,6 +23,7 @@ from heedful.formats.onnx import KEY
 from heedful.formats.vit_onnx import INPUT, OUTPUT, ImageCard
 from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.gpus import current
 from heedful.nn.kernels import HALF
 from heedful.nn.pixels import Pixels, normalised
 from heedful.nn.transfer import on_device
@@ -81,7 +83,7 @@ class TorchImageEngine:
     @torch.inference_mode()
     def scores(self, pictures: np.ndarray) -> np.ndarray:
         """Before the softmax: (N, H, W, C) uint8 -> (N, K)."""
-        with self._turn:  # or each thread would need memory for a batch
+        with self._launching():
             made = [self._reads(pixels).float() for pixels in self._each(pictures)]
             found = torch.cat(made).cpu().numpy() if made else np.empty((0, len(self.labels)), np.float32)
         if next(self._reads.parameters()).dtype is torch.float16:
@@ -91,10 +93,16 @@ class TorchImageEngine:
     @torch.inference_mode()
     def attention(self, picture: np.ndarray) -> np.ndarray:
         """Where every token of an image looks: (H, W, C) uint8 -> (L, heads, T, T); rows sum to one."""
-        with self._turn:
+        with self._launching():
             (pixels,) = self._each(picture[None])
             weights = self.model.vit(pixels, explain=True).weights
         return torch.stack(weights)[:, 0].float().cpu().numpy()
+
+    @contextmanager
+    def _launching(self) -> Iterator[None]:
+        """Threads take turns, or each would need memory for a batch."""
+        with self._turn, current(next(self._reads.parameters()).device):
+            yield
 
     def _each(self, pictures: np.ndarray) -> Iterator[Tensor]:
         """Batches as the model reads them: (B, C, H, W)."""

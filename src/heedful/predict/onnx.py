@@ -123,7 +123,7 @@ def open_session(model: Path | bytes) -> "InferenceSession":
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 4  # what goes wrong is raised, and told once
     content = model if isinstance(model, bytes) else str(model)
     try:
         return onnxruntime.InferenceSession(

@@ -7,7 +7,7 @@ Shapes: B sentences, S source length, T target length.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from heedful.data.bitext import Marks
 from heedful.decode import Ensemble, Hypothesis, Limits, Recorder, SearchOptions, Task, Turn, rounded, search
 from heedful.decode import Marks as SearchMarks
 from heedful.models.transformer import Transformer
+from heedful.nn.gpus import current
 from heedful.predict.engine import by_length, check_range
 from heedful.predict.packed import packed
 from heedful.predict.recorded import RecordedSteps
@@ -180,7 +181,7 @@ class TorchSearcher:
     @contextmanager
     def _resting(self) -> Iterator[None]:
         """No gradients, no dropout, and nobody else; and the GPU that is meant, which each thread is told."""
-        with self._turn, torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():
+        with self._turn, current(self.device):
             for model in self.models:
                 model.eval()
             with torch.inference_mode():

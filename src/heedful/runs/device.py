@@ -124,8 +124,21 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be taken now: of a GPU, or of the host and what a container may have of it."""
+    """Bytes that can be taken now: of a GPU, or of the host and what a container or a limit (ulimit) leaves of it."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    free, ours = psutil.virtual_memory().available, container.memory()
-    return free if ours is None else min(free, ours)
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    bounds = [psutil.virtual_memory().available, *_left_by_limits()]
+    if (ours := container.memory()) is not None:
+        bounds.append(ours)
+    return max(0, min(bounds))
+
+
+def _left_by_limits() -> Iterator[int]:
+    """What each limit of this process leaves of its memory, where there is one."""
+    if resource is None or sys.platform != "linux":
+        return
+    now = psutil.Process().memory_info()
+    for limit, taken in ((resource.RLIMIT_AS, now.vms), (resource.RLIMIT_DATA, now.data)):
+        if (soft := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY:
+            yield soft - taken

@@ -16,6 +16,7 @@ from heedful.durable import write_file
 from heedful.formats.huggingface import save_model
 from heedful.models.heads import BertForTask
 from heedful.runs import dataset
+from heedful.runs.agreement import require_alike, require_as_many, require_same_data, share_weights
 from heedful.runs.device import Compute
 from heedful.runs.finetune_options import FinetuneOptions, FinetuneRecipe, check, read_recipe
 from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
@@ -32,10 +33,6 @@ from heedful.runs.training import (
     last_checkpoint,
     refuse_sharding,
     reporter,
-    require_alike,
-    require_as_many,
-    require_same_data,
-    require_same_weights,
     restore,
     resume_command,
     run,
@@ -76,7 +73,7 @@ def finetune(options: FinetuneOptions, whole: Path | None = None) -> Metrics:
         options = replace(options, settings=material.recipe)
         with taken(out, material.recipe, recipe, read_recipe, ranks, resume=options.resume):
             judge = ranks.in_turn(partial(_judge, material, out, compute, log))
-            require_same_weights(judge.model, ranks)
+            share_weights(judge.model, ranks)
         if judge.cut:
             log.note(f"to evaluate on, {judge.cut}")
         if judge.skipped:
@@ -145,7 +142,7 @@ def _train(options: FinetuneOptions, judge: Judge, compute: Compute, log: Log, r
     job = Job(
         model=model,
         optimizer=optimizer,
-        batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
+        batches=lambda position, _: data.stream(position, ranks.rank, ranks.ranks),
         tokens=lambda batch: len(batch.inputs.ids),
         counts=partial(finetuning_counts, head.task),
         terms=terms,

@@ -14,7 +14,7 @@ from torch import nn
 
 from heedful.data.batch import PretrainingBatch
 from heedful.errors import UserError
-from heedful.nn.shortage import short_of_memory
+from heedful.nn.shortage import GPUS, short_of_memory
 from heedful.tasks.term import Term
 from heedful.train.optim import clip
 
@@ -47,7 +47,7 @@ def _fits(step: Callable[[int], None], tokens: int) -> bool:
     try:
         step(tokens)
     except RuntimeError as error:
-        if short_of_memory(error) is None:
+        if short_of_memory(error) != GPUS:
             raise
         return False
     return True
@@ -131,12 +131,3 @@ def made_up(tokens: int, *, length: int, vocab_size: int, mask_rate: float, nsp:
         labels=rng.integers(vocab_size, size=masked),
         unrelated=rng.integers(2, size=sequences) if nsp else None,
     )
-
-
-def less_memory(batch_tokens: int, length: int, accumulation: int, device: torch.device) -> str:
-    """What to type after a batch has turned out too large: half of it, twice as often, or what a GPU finds to fit."""
-    half = batch_tokens // 2
-    if half < length:
-        return f"a smaller --size, or a --length below {length}"
-    found = ", or --batch-tokens auto, which finds what fits" if device.type == "cuda" else ""
-    return f"--batch-tokens {half} --accumulation {2 * accumulation}{found}"

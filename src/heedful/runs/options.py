@@ -286,6 +286,10 @@ class Recipe:
             raise UserError(
                 "next sentences need --segments 2, or 0: with 1, as in the recipe modern, two can't be told apart"
             )
+        if self.run.shard and self.optimizer.batch_tokens == "auto":
+            raise UserError(
+                "--batch-tokens auto tries a model in one piece; with --shard give a number, or leave --shard out"
+            )
         if self.vocabulary.tokenizer is not None and self.vocabulary.vocab_size is not None:
             raise UserError("--tokenizer brings its own vocabulary; leave --vocab-size out")
         if self.vocabulary.cased and (self.vocabulary.tokenizer or self.start_from):

@@ -20,10 +20,11 @@ from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, opens_elsewhere, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
 from heedful.runs import corpus, samples
+from heedful.runs.agreement import require_alike, require_of_all, require_same_data, share_weights
 from heedful.runs.cache import cache_of
 from heedful.runs.checkpoints import Checkpoints
-from heedful.runs.device import Compute
-from heedful.runs.fitting import less_memory
+from heedful.runs.device import Compute, free_memory
+from heedful.runs.memory import less_memory, likely_tokens, of_a_token
 from heedful.runs.objective import check_fp8, compiles, terms_of, unrecorded
 from heedful.runs.options import DECAY, PretrainOptions, Recipe, read_recipe, resolved
 from heedful.runs.training import (
@@ -34,10 +35,6 @@ from heedful.runs.training import (
     introduce,
     is_over,
     reporter,
-    require_alike,
-    require_of_all,
-    require_same_data,
-    require_same_weights,
     resume_command,
     run,
     taken,
@@ -86,7 +83,7 @@ def pretrain(options: PretrainOptions) -> Metrics:
             recipe = for_the_time(recipe, out, shards.tokenizer.vocab_size, compute, ranks)
             say = Log(out, leads=ranks.leads and not options.resume).note
             model = compute.holding(ranks.in_turn(partial(build, recipe, shards.tokenizer, say)))
-            require_same_weights(model, ranks)
+            share_weights(model, ranks)
             recipe = with_tokens(recipe, out, model, optimizer_for(recipe, model), compute, ranks)
             options = replace(options, settings=recipe)
             training = sampler(recipe, shards.train, shards.tokenizer)
@@ -295,15 +292,12 @@ def _train(
 
     terms = terms_of(recipe, model, training, compute, ranks)
 
-    def batches(position: Position) -> Iterator[tuple[Position, PretrainingBatch]]:
-        begun = time.perf_counter() - progress.elapsed
-
+    def batches(position: Position, moment: Callable[[int], float]) -> Iterator[tuple[Position, PretrainingBatch]]:
         def mask_rate(number: int) -> float:
-            step = progress.step + number // plan.accumulation  # its own, however early the batch is made
-            moment = plan.moment(step, time.perf_counter() - begun)
-            return between(moment, recipe.objective.mask_rate, recipe.objective.final_mask_rate or 0.0)
+            step = number // plan.accumulation  # its own, however early the batch is made
+            return between(moment(step), objective.mask_rate, objective.final_mask_rate or 0.0)
 
-        changing = None if recipe.objective.final_mask_rate is None else mask_rate
+        changing = None if objective.final_mask_rate is None else mask_rate
         return training.stream(position, ranks.rank, ranks.ranks, changing)
 
     def test(now: Progress) -> None:
@@ -355,7 +349,7 @@ def _train(
         log,
         folder=folder,
         resume=resume_command("pretrain", out, ranks),
-        smaller=less_memory(training.batch_tokens, training.length, plan.accumulation, compute.device),
+        smaller=_smaller(recipe, model, training, compute, ranks),
         tensorboard=recipe.run.tensorboard,
     )
     weights = sharding.gathered(model, ranks) if ranks.sharded else None
@@ -367,3 +361,20 @@ def _train(
         shutil.rmtree(folder, ignore_errors=True)
     log.note(f"saved {out}")
     return last
+
+
+def _smaller(recipe: Recipe, model: BertForPretraining, training: Sampler, compute: Compute, ranks: World) -> str:
+    """What to type if the memory turns out to be too small."""
+    on_gpu = compute.device.type == "cuda"
+    sharers = 1 if on_gpu else ranks.here or ranks.ranks
+    parameters = sum(parameter.numel() for parameter in model.parameters()) // (ranks.ranks if ranks.sharded else 1)
+    rate = max(training.mask_rate, recipe.objective.final_mask_rate or 0.0)
+    token = of_a_token(model.config, training.length, rate, compute)
+    return less_memory(
+        training.batch_tokens,
+        training.length,
+        recipe.optimizer.accumulation,
+        likely_tokens(free_memory(compute.device) / sharers, parameters, token),
+        tries=on_gpu and not ranks.sharded,
+        begun=recipe.start_from is not None,
+    )

@@ -3,6 +3,7 @@
 import json
 import shutil
 import statistics
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from heedful.durable import sweep, write_file
 from heedful.errors import UserError
 from heedful.runs.finetune import finetune
 from heedful.runs.finetune_options import LOWER_IS_BETTER, FinetuneOptions, check, read_recipe
-from heedful.runs.folder import RESULT_FILE, claim, give_back, reclaim, require_unfinished, told_anew
+from heedful.runs.folder import RESULT_FILE, reclaim, require_unfinished, told_anew
 from heedful.runs.recipe_files import RUN_FILE
+from heedful.runs.training import claimed
 from heedful.train.log import FILE, Log
 from heedful.train.loop import Metrics
 
@@ -24,33 +26,16 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
     recipe, out = options.settings, options.out
     if not launch.alone():
         raise UserError("--seeds trains one model after the other in one process; start it without torchrun")
-    new = False
+    log = Log(out, leads=True)
+    taking = nullcontext()
     if options.resume:
         require_unfinished(out, f"go on training its model, start a new one with MODEL {out}")
         reclaim(out, recipe, read_recipe)
     else:
         check(recipe)
-        new = claim(out, recipe)
-    log = Log(out, leads=True)
-    results: dict[int, Metrics] = {}
-    metric = ""
-    for seed in range(recipe.run.seed, recipe.run.seed + recipe.run.seeds):
-        folder = out / f"seed-{seed}"
-        if not (folder / "model.safetensors").is_file():
-            log.note(f"seed {seed}, in {folder}")
-            alone = replace(recipe, run=replace(recipe.run, seed=seed, seeds=1))
-            begun = (folder / RUN_FILE).is_file()
-            settings = told_anew(read_recipe(folder / RUN_FILE), alone) if begun else alone
-            if folder.is_dir():
-                sweep(folder)
-            try:
-                finetune(replace(options, settings=settings, out=folder, resume=begun), whole=out)
-            except BaseException:
-                if not options.resume and not any(out.glob("seed-*")):  # not even the first could begin
-                    give_back(out, remove=new)
-                raise
-        result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
-        results[seed], metric = result["scores"], result["metric"]
+        taking = claimed(out, recipe, begun=lambda: any(out.glob("seed-*")))
+    with taking:
+        results, metric = _trained(options, log)
     summary = summarise(list(results.values()))
     sign = -1 if metric in LOWER_IS_BETTER else 1
     best = max(results, key=lambda seed: sign * results[seed][metric])
@@ -68,6 +53,26 @@ def finetune_seeds(options: FinetuneOptions) -> dict[str, tuple[float, float]]:
         log.note(f"  {name.replace('_', ' '):<10}  {mean:.4f} ± {deviation:.4f}")
     log.note(f"saved {out}: the model of seed {best}, which has the best {metric.replace('_', ' ')}")
     return summary
+
+
+def _trained(options: FinetuneOptions, log: Log) -> tuple[dict[int, Metrics], str]:
+    """The scores of each seed's model, and by which of them the best is chosen."""
+    recipe, out = options.settings, options.out
+    results: dict[int, Metrics] = {}
+    metric = ""
+    for seed in range(recipe.run.seed, recipe.run.seed + recipe.run.seeds):
+        folder = out / f"seed-{seed}"
+        if not (folder / "model.safetensors").is_file():
+            log.note(f"seed {seed}, in {folder}")
+            alone = replace(recipe, run=replace(recipe.run, seed=seed, seeds=1))
+            begun = (folder / RUN_FILE).is_file()
+            settings = told_anew(read_recipe(folder / RUN_FILE), alone) if begun else alone
+            if folder.is_dir():
+                sweep(folder)
+            finetune(replace(options, settings=settings, out=folder, resume=begun), whole=out)
+        result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        results[seed], metric = result["scores"], result["metric"]
+    return results, metric
 
 
 def summarise(results: list[Metrics]) -> dict[str, tuple[float, float]]:

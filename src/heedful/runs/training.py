@@ -1,7 +1,5 @@
 """What every training run shares around the loop: it says how it goes, keeps its checkpoints, and ends in words."""
 
-import hashlib
-import platform
 import shlex
 import signal
 from collections import deque
@@ -14,27 +12,29 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from heedful.config import differences
 from heedful.data.sampler import Position
 from heedful.durable import sweep
 from heedful.errors import Interrupted, OfOneProcess, UserError
 from heedful.models.bert import BertConfig
 from heedful.nn import gpus
 from heedful.nn.shortage import too_small
+from heedful.runs.agreement import require_same_place, require_same_step
 from heedful.runs.device import Compute, choose, within_memory
-from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, typed
+from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim
 from heedful.runs.options import NO_SHARDS, MachinePart
 from heedful.runs.recipe_files import RUN_FILE
 from heedful.train import checkpoint
 from heedful.train.checkpoint import Checkpoint
 from heedful.train.distributed import PeerLost, World, may_restart, world
 from heedful.train.log import Log
-from heedful.train.loop import Diverged, Job, Metrics, Plan, Progress, train
+from heedful.train.loop import STOPPING, Diverged, Job, Metrics, Plan, Progress, train
 from heedful.train.optim import load_state_tensors, state_tensors
 from heedful.train.schedule import seconds
 from heedful.wording import counted
 
 NO_CHECKPOINT = "there is no checkpoint yet: the run starts from its beginning"
+ENDING = tuple(number for number in STOPPING if number != signal.SIGINT)
+"""Signals that would end a process at once; Ctrl-C raises KeyboardInterrupt by itself."""
 FEW = 20
 """Steps of a budget that are not worth the name."""
 
@@ -54,6 +54,7 @@ def computing(part: MachinePart, out: Path) -> Iterator[tuple[World, Compute]]:
     try:
         with world(choose(part.device, part.precision).device.type) as ranks:
             compute = choose(part.device, part.precision, ranks.local_rank)
+            require_same_place(compute, ranks)
             compute.repeatable()
             yield ranks, compute
     except PeerLost as error:
@@ -73,69 +74,6 @@ def refuse_sharding(part: MachinePart) -> None:
     """For runs that are evaluated by one rank, which must have the whole model."""
     if part.shard:
         raise UserError(NO_SHARDS)
-
-
-def require_alike(options: Any, ranks: World) -> None:
-    """Refuse processes that were told to do different things."""
-    first = ranks.share(options)
-    if type(first) is type(options):
-        other = typed([name.removeprefix("settings.") for name in differences(first, options)])
-    else:
-        other = "command"
-    for rank, told in enumerate(ranks.gather(other)):
-        if told:
-            way_out = "give all the same command, and let all see the same --out"
-            raise ranks.ending(UserError(f"process {rank} was given another {told} than process 0; {way_out}"))
-
-
-def require_of_all(check: Callable[[], None], ranks: World) -> None:
-    """Refuse what any of the processes refuses."""
-    said = None
-    try:
-        check()
-    except UserError as error:
-        said = str(error)
-    for rank, why in enumerate(ranks.gather(said)):
-        if why is not None:
-            raise ranks.ending(UserError(why if rank == 0 else f"process {rank} can't go on: {why}"))
-
-
-def require_same_data(
-    digest: str,
-    ranks: World,
-    has: str = "has read other data",
-    way_out: str = "give every node the same files",
-) -> None:
-    """Refuse processes that have read different things under the same names, or of which one `has` something else."""
-    digests = ranks.gather((digest, platform.node()))
-    for rank, (other, node) in enumerate(digests):
-        if other != digests[0][0]:
-            raise ranks.ending(UserError(f"process {rank}, on {node}, {has} than process 0; {way_out}"))
-
-
-def require_same_weights(model: nn.Module, ranks: World) -> None:
-    """Refuse processes that begin with different models: the gradients of one would be added to those of another."""
-    if ranks.ranks == 1:
-        return
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    way_out = "give every node the same model to begin with, the same torch, and CPUs that compute alike"
-    require_same_data(digest.hexdigest(), ranks, "begins with other weights", way_out)
-
-
-def require_same_step(step: int, ranks: World) -> None:
-    """Refuse processes that go on from different checkpoints: their models would drift apart without a word."""
-    steps = ranks.gather(step)
-    for rank, other in enumerate(steps):
-        if other != steps[0]:
-            raise ranks.ending(
-                UserError(
-                    f"process {rank} goes on from step {other} and process 0 from step {steps[0]}; "
-                    "every node must see the same --out"
-                )
-            )
 
 
 def goes_on(out: Path, ranks: World, *, resume: bool) -> bool:
@@ -177,16 +115,36 @@ def taken(
         if cache is not None:  # another one from now on, since it has served
             amend(out, read(out / RUN_FILE), cache)
     else:
+        with claimed(out, recipe, cache, told):
+            yield
+
+
+@contextmanager
+def claimed(
+    out: Path,
+    recipe: Any,
+    cache: Path | None = None,
+    told: Any = None,
+    begun: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
+    """Take a folder for a new run, and give it back if that fails or is ended by a signal before it has `begun`."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    minded = [number for number in ENDING if before[number] is not signal.SIG_IGN]
+    try:
+        for number in minded:
+            signal.signal(number, _ended)
         new = claim(out, recipe, cache, told)
-        before = signal.signal(signal.SIGTERM, _ended)
         try:
             yield
         except BaseException:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it as soon as another process has gone
-            give_back(out, remove=new)
+            for number in minded:  # torchrun sends one as soon as another process has gone
+                signal.signal(number, signal.SIG_IGN)
+            if not begun():
+                give_back(out, remove=new)
             raise
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    finally:
+        for number in minded:
+            signal.signal(number, before[number])
 
 
 def _ended(number: int, _: object) -> NoReturn:
@@ -200,13 +158,6 @@ def tell_of_ranks(before: int, ranks: World, log: Log) -> None:
             f"the run had {counted(before, 'process', 'processes')} and now has {ranks.ranks}; it goes on, "
             "but with other steps than if it had not been interrupted"
         )
-
-
-def require_as_many(before: int, ranks: World) -> None:
-    """Refuse another number of processes than a run had that counts its epochs in steps."""
-    if before != ranks.ranks:
-        had = f"the run had {counted(before, 'process', 'processes')}, and counts its epochs in their steps"
-        raise ranks.ending(UserError(f"{had}; go on with as many, or start again in another --out"))
 
 
 def reporter(plan: Plan, log: Log) -> Callable[[Progress, Metrics], None]:
@@ -250,10 +201,10 @@ def run(
             ready = f"go on from checkpoint {saved[-1].name} with: {resume}" if saved else "nothing was saved"
             raise KeyboardInterrupt(f"interrupted; {ready}") from None
         except (RuntimeError, MemoryError) as error:
-            saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
-            if (line := too_small(error, way_out=f"try {smaller}, in a new --out{saved}")) is None:
+            if (line := too_small(error, way_out=f"try {smaller}, in a new --out")) is None:
                 raise
-            raise UserError(line) from None
+            saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
+            raise UserError(line + saved) from None
     if job.plan.budget is not None and ended.step < FEW:
         steps = counted(ended.step, "step")
         way_out = "give more time, or take a smaller batch or model"

@@ -20,6 +20,7 @@ from heedful.formats.translators import save_translator
 from heedful.models import rnn, transformer
 from heedful.models.rnn import Rnn, RnnConfig
 from heedful.models.transformer import Transformer, TransformerConfig
+from heedful.runs.agreement import require_alike, require_same_data, share_weights
 from heedful.runs.device import Compute
 from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
 from heedful.runs.training import (
@@ -31,9 +32,6 @@ from heedful.runs.training import (
     last_checkpoint,
     refuse_sharding,
     reporter,
-    require_alike,
-    require_same_data,
-    require_same_weights,
     restore,
     resume_command,
     run,
@@ -89,7 +87,7 @@ def train_translator(options: TranslatorOptions) -> Metrics:
         material = _material(options, log, ranks)
         with taken(out, recipe, told, read_recipe, ranks, resume=options.resume):
             judge = ranks.in_turn(partial(_judge, recipe, material, out, compute, log))
-            require_same_weights(judge.model, ranks)
+            share_weights(judge.model, ranks)
         for remark in judge.remarks:
             log.note(remark)
         return _train(options, judge, material, compute, log, ranks)
@@ -218,7 +216,7 @@ def _train(
     job = Job(
         model=model,
         optimizer=optimizer,
-        batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
+        batches=lambda position, _: data.stream(position, ranks.rank, ranks.ranks),
         tokens=lambda batch: batch.tokens,
         counts=translation_counts,
         terms=terms,

@@ -15,6 +15,7 @@ from heedful.data.image_sampler import ImageSampler, even_batch
 from heedful.durable import write_file
 from heedful.formats.vit import save_vit
 from heedful.models.vit import ViTClassifier, ViTConfig, initialise
+from heedful.runs.agreement import require_alike, require_as_many, require_same_data, share_weights
 from heedful.runs.cache import cache_of
 from heedful.runs.device import Compute
 from heedful.runs.folder import RESULT_FILE, require_free, require_unfinished
@@ -27,10 +28,6 @@ from heedful.runs.training import (
     last_checkpoint,
     refuse_sharding,
     reporter,
-    require_alike,
-    require_as_many,
-    require_same_data,
-    require_same_weights,
     restore,
     resume_command,
     run,
@@ -78,7 +75,7 @@ def train_vision(options: VisionOptions) -> Metrics:
         options = replace(options, settings=material.recipe)
         with taken(out, material.recipe, recipe, read_recipe, ranks, resume=options.resume, cache=options.cache):
             judge = ranks.in_turn(partial(_judge, material, compute))
-            require_same_weights(judge.model, ranks)
+            share_weights(judge.model, ranks)
         return _train(options, judge, ranks, log)
 
 
@@ -177,7 +174,7 @@ def _train(options: VisionOptions, judge: VisionJudge, ranks: World, log: Log) -
     job = Job(
         model=model,
         optimizer=optimizer,
-        batches=partial(data.stream, rank=ranks.rank, ranks=ranks.ranks),
+        batches=lambda position, _: data.stream(position, ranks.rank, ranks.ranks),
         tokens=lambda batch: len(batch.labels) * tokens,
         counts=vision_counts,
         terms=terms,

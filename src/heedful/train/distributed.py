@@ -84,6 +84,12 @@ class World(NamedTuple):
             dist.broadcast_object_list(box, device=torch.device("cpu"))
         return box[0]
 
+    def share_tensors(self, tensors: list[Tensor]) -> None:
+        """Make everybody's tensors those of the leading rank."""
+        if self.ranks > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
     def gather(self, value: T) -> list[T]:
         """Everybody's value, for everybody."""
         found = [value] * self.ranks
@@ -208,13 +214,15 @@ def _waiting(line: str) -> Iterator[None]:
     said = f"heedful: {launch.signed(line)}\n"
     timer = threading.Timer(PATIENCE, lambda: print(said, end="", file=sys.stderr, flush=True))
     timer.daemon = True
-    timer.start()
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    before = signal.getsignal(signal.SIGINT)
     try:
+        if before is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        timer.start()
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 def _meeting(store: dist.Store, rank: int, ranks: int) -> str:

@@ -103,7 +103,9 @@ class Job(Generic[Batch]):
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    batches: Callable[[Position], Iterator[tuple[Position, Batch]]]
+    batches: Callable[[Position, Callable[[int], float]], Iterator[tuple[Position, Batch]]]
+    """From a position on, and for a run whose batches change: told when in it, from 0 to 1, the n-th step from there
+    is, as far as that is known while a batch of it is made."""
     tokens: Callable[[Batch], int]
     counts: Callable[[Batch], dict[str, int]]
     terms: Callable[[Batch], dict[str, Term]]
@@ -133,9 +135,13 @@ def train(job: Job[Any], progress: Progress) -> Progress:
     given = parameters, job.optimizer, plan.clip
     step = RecordedStep(*given) if job.recorded else partial(take_step, *given)
     clock, tally = _Clock(progress.elapsed), _Tally()
-    saved = progress
+    saved, first = progress, progress.step
+
+    def moment(number: int) -> float:
+        return plan.moment(first + number, progress.elapsed, progress.late)
+
     job.model.train()
-    with signals() as stop, closing(ahead(job.batches(progress.position))) as batches:
+    with signals() as stop, closing(ahead(job.batches(progress.position, moment))) as batches:
         while plan.done(progress) < 1.0:
             fetched = [next(batches) for _ in range(plan.accumulation)]
             micro = [batch for _, batch in fetched]

@@ -1,6 +1,7 @@
 """Models with the newer options, from their pretraining to every use of them, as a user gives the commands."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -94,6 +95,23 @@ def test_the_recipe_makes_a_modernbert_that_transformers_opens(pretrained: Calla
         theirs = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()(ids).logits
         ours = load_model(folder).eval()(ids).mlm_logits
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_the_recipe_needs_nothing_but_a_budget(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+    """Size and batches are chosen for the time and this machine, and the time is kept."""
+    told = ("--recipe", "modern", "--budget", "3s", "--device", "cpu", "--cache", tmp_path / "cache")
+    said = run(capsys, "pretrain", corpus, *told, "--out", tmp_path / "out")
+    (chosen,) = (line for line in said if line.startswith("--size"))
+    assert re.fullmatch(
+        r"--size auto: tiny, --batch-tokens budget: 4096; sees about [\d.,]+( million)? tokens in the time", chosen
+    )
+    tables = read_toml(tmp_path / "out" / "heedful.toml")
+    assert (tables["model"]["size"], tables["optimizer"]["batch_tokens"]) == ("tiny", 4096)
+    assert tables["made"]["chosen"].items() >= {"model.size": "auto", "optimizer.batch_tokens": "budget"}.items()
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    steps = [one for one in map(json.loads, lines) if one["kind"] == "train"]
+    assert 1.0 < steps[-1]["elapsed"] < 10.0
+    assert f"saved {tmp_path / 'out'}" in said
 
 
 @pytest.mark.parametrize("name", MIXES)

@@ -52,18 +52,28 @@ def handlers() -> Iterator[None]:
 @pytest.mark.parametrize("number", training.ENDING)
 def test_a_signal_gives_back_a_folder_of_a_run_that_has_not_begun(tmp_path: Path, number: signal.Signals):
     out, before = tmp_path / "out", signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt, match=f"^ended by {number.name}$"), claimed(out, Recipe()):
-        assert (out / "heedful.toml").is_file()
-        os.kill(os.getpid(), number)
+
+    def ended() -> None:
+        with claimed(out, Recipe()):
+            assert (out / "heedful.toml").is_file()
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt, match=f"^ended by {number.name}$"):
+        ended()
     assert not out.exists()
     assert signal.getsignal(number) is before
 
 
 def test_a_run_that_has_begun_keeps_its_folder(tmp_path: Path):
     out = tmp_path / "out"
-    with pytest.raises(OSError, match="the disk"), claimed(out, Recipe(), begun=(out / "seed-0").is_dir):
-        (out / "seed-0").mkdir()
-        raise OSError("the disk")
+
+    def failed() -> None:
+        with claimed(out, Recipe(), begun=(out / "seed-0").is_dir):
+            (out / "seed-0").mkdir()
+            raise OSError("the disk")
+
+    with pytest.raises(OSError, match="the disk"):
+        failed()
     assert (out / "heedful.toml").is_file()
 
 

@@ -113,6 +113,7 @@ def test_a_whole_number_may_stand_for_a_number():
             "bike.toml: unknown key 'xyz'; known are name, weight, gears, bell, owners, shed, wheel",
         ),
         ('name = "B"\n[wheel]\nspoke = 3', "bike.toml [wheel]: unknown key 'spoke'; did you mean 'spokes'?"),
+        ('name = "B"\nspokes = 3', "bike.toml: unknown key 'spokes'; it belongs below [wheel]"),
         ('name = "B"\n[whel]\nspokes = 3', "bike.toml: unknown key 'whel'; did you mean 'wheel'?"),
         ('name = "B"\nwheel = 3', "bike.toml: 'wheel' must be a table [wheel]"),
         ("bell = true", "bike.toml: the key 'name' is missing"),

@@ -1,9 +1,11 @@
+import errno
 import os
 import platform
 from pathlib import Path
 
 import pytest
 
+from heedful import durable
 from heedful.durable import alone, new_folder, sweep, write_file
 from heedful.errors import UserError
 
@@ -97,3 +99,31 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path):
             pass
     with alone(tmp_path):
         pass
+
+
+def test_a_file_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        durable.write_file(tmp_path / "a.json", b"1")
+    assert caught.value.filename == str(tmp_path / "a.json")
+    with pytest.raises(OSError, match="No space left") as caught, durable.new_file(tmp_path / "b.npy") as file:
+        file.write(b"1")
+    assert caught.value.filename == str(tmp_path / "b.npy")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("out/.vocab.txt.23596@vm.tmp", "out/vocab.txt"),
+        ("out/.step-00000010.24617@vm.example.tmp/state.json", "out/step-00000010/state.json"),
+        (".x.npy.7@vm.tmp", "x.npy"),
+        ("out/.hidden", "out/.hidden"),
+        (b"out/a.tmp", "out/a.tmp"),
+    ],
+)
+def test_files_are_named_as_they_are_meant(name: str | bytes, meant: str):
+    assert durable.meant(name) == meant

@@ -28,7 +28,7 @@ LAYERS = (
 )
 """From the ground up: a part imports itself and what lies below. `predict` and `runs` share a floor."""
 FLOOR = {part: number for number, parts in enumerate(LAYERS) for part in parts}
-SAME_FLOOR = {("runs", "predict"), ("durable", "errors"), ("cores", "container")}
+SAME_FLOOR = {("runs", "predict"), ("durable", "errors"), ("launch", "errors"), ("cores", "container")}
 SAME_FLOOR |= {(one, other) for one in ("config", "arguments") for other in ("errors", "wording")}
 """Who may lean on a neighbour."""
 NOT_FROM = dict.fromkeys(("data", "metrics", "errors", "config", "launch"), ("torch",))

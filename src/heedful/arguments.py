@@ -112,12 +112,14 @@ def _one_line(box: str, arguments: list[str], known: set[str]) -> str:
 def _meant(arguments: list[str], known: set[str]) -> dict[str, list[str]]:
     """What each option that there is not may be called here: as other tools call it, or nearly as it was typed."""
     typed = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
-    found = {one: _likely(one, known) for one in typed if one not in known}
+    found = {one: _likely(one.lower(), known) for one in typed if one not in known}
     return {one: here for one, here in found.items() if here}
 
 
 def _likely(typed: str, known: set[str]) -> list[str]:
     """The options that one which there is not may mean, if any."""
+    if typed in known:
+        return [typed]
     if typed not in ELSEWHERE:
         mixed = next((flag for flag in sorted(known) if sorted(flag) == sorted(typed)), None)
         begun = next((flag for flag in sorted(known) if len(typed) > SHORT and flag.startswith(typed)), None)

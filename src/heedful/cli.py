@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from heedful import launch
+from heedful import durable, launch
 from heedful.arguments import deferred, parse
 from heedful.commands import asking, evaluating, exploring, folders, making, seeing, serving, translating, words
 from heedful.commands.output import say, warn
 from heedful.cores import keep_to_share
 from heedful.errors import Interrupted, OfOneProcess, UserError
+from heedful.nn.shortage import too_small
 
 COMMANDS: dict[str, Callable[..., None]] = {
     command.__name__.replace("_", "-"): command
@@ -79,9 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(0)
     except OSError as error:
         _fail(_os_trouble(error), 2)
-    except (RuntimeError, MemoryError) as error:
-        from heedful.nn.shortage import too_small
-
+    except (RuntimeError, MemoryError, ImportError) as error:
         if (line := too_small(error)) is None:
             raise
         _fail(line, 2)
@@ -119,8 +118,10 @@ def _overview() -> str:
 
 
 def _os_trouble(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    where = f" ({durable.meant(error.filename)})" if error.filename else ""
+    if error.errno == errno.EFBIG:
+        return f"a file became larger than is allowed here{where}; see ulimit -f: what was saved before is intact"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}; free some space, or choose another folder: what was saved before is intact"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"this may not be written or read{where}; choose another folder, or mend its permissions"

@@ -54,8 +54,11 @@ def from_tables(cls: type[T], tables: dict[str, Any], origin: str, base: T | Non
     values = {} if base is None else {name: getattr(base, name) for name in known}
     for key, content in tables.items():
         if key not in known:
+            table = next((name for name, kind in hints.items() if is_dataclass(kind) and key in _names(kind)), None)
             near = _typed(cls).get(key) or next(iter(difflib.get_close_matches(key, known, n=1)), None)
             hint = f"did you mean {near!r}?" if near else f"known are {', '.join(known)}"
+            if table:
+                hint = f"it belongs below [{table}]"
             raise UserError(f"{origin}: unknown key {key!r}; {hint}")
         kind = hints[key]
         if is_dataclass(kind):
@@ -71,7 +74,14 @@ def from_tables(cls: type[T], tables: dict[str, Any], origin: str, base: T | Non
     ]
     if missing:
         raise UserError(f"{origin}: the key {missing[0]!r} is missing")
-    return cls(**values)
+    try:
+        return cls(**values)
+    except UserError as error:
+        raise UserError(f"{origin}: {error}") from None
+
+
+def _names(cls: Any) -> set[str]:
+    return {field.name for field in fields(cls)}
 
 
 def _typed(cls: type) -> dict[str, str]:

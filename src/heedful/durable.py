@@ -29,6 +29,9 @@ def write_file(path: Path, content: bytes) -> str:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # the system does not say which file has no room
+        raise
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -97,6 +100,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -111,6 +117,11 @@ def sweep(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+def meant(name: str | bytes) -> str:
+    """The file that is meant by a name, which may be the one that it has while it is written."""
+    return re.sub(r"(^|/)\.([^/]+)\.\d+@[^/]*\.tmp(?=/|$)", r"\1\2", os.fsdecode(name))
 
 
 def _aside(path: Path) -> Path:

@@ -6,10 +6,20 @@ For those who speak before torch is there, or without it; who works together ask
 import os
 import platform
 
+from heedful.errors import UserError
+
 
 def alone() -> bool:
     """Whether there are no others."""
-    return os.environ.get("WORLD_SIZE", "1") == "1"
+    return os.environ.get("WORLD_SIZE") in (None, "", "1")
+
+
+def told(name: str, default: int) -> int:
+    """What a launcher says of this process by a variable, or what holds where none does."""
+    value = os.environ.get(name) or str(default)
+    if not value.isdecimal():
+        raise UserError(f"{name} is {value!r} but must be a whole number; unset it, or start processes by torchrun")
+    return int(value)
 
 
 def by_torchrun() -> bool:

@@ -3,12 +3,17 @@
 import errno
 import io
 import json
+import os
 import pickle
+import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from heedful.cli import main
@@ -109,6 +114,12 @@ def test_a_file_that_is_not_there(command: Command):
     command.text("a", "corpus.txt")
     said = command.fails(*command.pretrain(command.home / "corpsu.txt"))
     assert f"does not exist; did you mean {command.home / 'corpus.txt'}?" in said
+
+
+def test_a_link_to_a_file_that_is_not_there(command: Command):
+    (command.home / "link.txt").symlink_to(command.home / "gone.txt")
+    said = command.fails(*command.pretrain(command.home / "link.txt"))
+    assert "link.txt is a link to a file that is not there; mend the link, or name the file" in said
 
 
 def test_binary_data(command: Command):
@@ -256,6 +267,18 @@ def test_damaged_weights(command: Command, good: Path, damage: Callable[[Path], 
     assert not (command.home / "out").exists()
 
 
+def test_weights_that_may_not_be_read_are_not_missing(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(*_: object, **__: object) -> None:
+        raise FileNotFoundError("No such file or directory")  # as safetensors says then
+
+    monkeypatch.setattr(safetensors.torch, "load_file", refused)
+    said = command.fails("fill", good / "model", "a [MASK]")
+    weights = good / "model" / "model.safetensors"
+    assert said == (
+        f"heedful: this may not be written or read ({weights}); choose another folder, or mend its permissions\n"
+    )
+
+
 class Trap:
     """Leaves a mark where it is unpickled."""
 
@@ -293,6 +316,85 @@ def test_a_folder_that_holds_another_run(command: Command, good: Path):
     said = command.fails("prepare", good / "text.txt", "--tokenizer", good / "tokenizer", "--out", good / "shards")
     assert "exists already; choose another --out" in said
     assert contents(good / "model") == before
+
+
+def test_a_folder_that_is_moved_while_its_run_goes_on(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):
+    """Nothing is saved where it was, and it can go on where it is."""
+    from heedful.runs import objective
+
+    out, moved, steps, real = command.home / "out", command.home / "moved", count(1), objective.pretraining_terms
+
+    def terms(*given: Any) -> Any:
+        if next(steps) == 4:
+            out.rename(moved)
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objective, "pretraining_terms", terms)
+        said = command.fails(*command.pretrain(good / "shards"))
+    assert f"{out} was moved or emptied while the run went on: it has no heedful.toml" in said
+    assert not out.exists()
+    code, out_said, said = command.run("pretrain", "--resume", "--out", moved)
+    assert (code, said) == (0, "")
+    assert "resuming at step 2" in out_said
+    assert (moved / "model.safetensors").read_bytes() == (good / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_run_that_is_not_there_can_not_be_resumed_whatever_else_is_said(command: Command):
+    for more in ([], ["--recipe", "modern"], ["--recipe", "classic"], ["--batch-tokens", "auto"]):
+        said = command.fails("pretrain", "--resume", "--out", command.home / "nowhere", *more)
+        assert "nowhere holds no run to resume: there is no such folder; name the --out that the run had" in said
+
+
+def test_text_from_standard_input_is_read_once(command: Command, monkeypatch: pytest.MonkeyPatch):
+    """A run that goes on has its text, and says that nothing else is read."""
+    from heedful.runs import objective
+
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    pieces = [io.TextIOWrapper(io.BytesIO(made_up(seed).encode())) for seed in (0, 1)]
+    monkeypatch.setattr("sys.stdin", pieces[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(objective, "pretraining_terms", ended)
+        assert command.run(*command.pretrain("-", "--vocab-size", "300"))[0] == 130
+    monkeypatch.setattr("sys.stdin", pieces[1])
+    code, out, _ = command.run("pretrain", "-", "--resume", "--out", command.home / "out")
+    assert code == 0
+    assert out.startswith("the text is what came on standard input when the run began\n")
+    assert pieces[1].read() == made_up(1)
+
+
+def test_an_environment_that_makes_no_sense(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORLD_SIZE", "foo")
+    monkeypatch.setattr(os, "_exit", sys.exit)  # which ends one of several processes
+    said = command.fails(*command.pretrain(good / "shards"))
+    assert "WORLD_SIZE is 'foo' but must be a whole number; unset it, or start processes by torchrun" in said
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "5")
+    said = command.fails(*command.pretrain(good / "shards"))
+    assert "RANK is 5, but of 2 processes the last is 1; torchrun sets it" in said
+    assert not (command.home / "out").exists()
+
+
+def test_libraries_that_no_memory_is_left_for(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(*_: object, **__: object) -> None:
+        raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+    monkeypatch.setattr("heedful.predict.load_predictor", refused)
+    said = command.fails("fill", good / "model", "a [MASK]")
+    assert said == "heedful: this machine's free memory is too small for this; end what else uses it\n"
+
+
+def test_of_several_recipes_the_last_one_counts(command: Command, good: Path):
+    for name, steps in (("one", 2), ("two", 3)):
+        command.text(f"[run]\nsteps = {steps}\n", f"{name}.toml")
+    both = ["--recipe", command.home / "one.toml", "--recipe", command.home / "two.toml"]
+    small = ["--size", "tiny", "--length", "32", "--batch-tokens", "256", "--device", "cpu"]
+    where = ["--out", command.home / "out", "--cache", command.home / "cache"]
+    code, out, _ = command.run("pretrain", good / "shards", *small, *both, *where)
+    assert code == 0
+    assert "step 3 (100%)" in out
 
 
 def test_a_full_disk_while_a_checkpoint_is_saved(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):

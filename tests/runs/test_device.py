@@ -147,9 +147,10 @@ def test_a_gpu_has_its_own_memory(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
-def test_a_thread_that_can_not_be_started_is_a_matter_of_memory_only_where_that_is_limited():
+@pytest.mark.parametrize("said", ["can't start new thread", "could not execute a primitive"])
+def test_what_may_have_other_reasons_is_a_matter_of_memory_only_where_that_is_limited(said: str):
     """There are limits of threads too, and for them a smaller batch is no help."""
-    refused = RuntimeError("can't start new thread")
+    refused = RuntimeError(said)
     with pytest.raises(MemoryError) as caught, within_memory(CPU.device, 1):
         raise refused
     assert short_of_memory(caught.value) == "this machine's free memory"

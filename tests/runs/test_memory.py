@@ -36,11 +36,12 @@ def test_bytes_of_a_token_by_hand(config: BertConfig, compute: Compute, layers: 
 
 
 def test_tokens_are_a_power_of_two_that_leaves_a_margin_and_the_optimizers_room():
-    assert likely_tokens(10_000, 100, 75.0) == 64  # (9,000 - 1,200) / 75 are 104
-    assert likely_tokens(10_000, 100, 60.9) == 128
-    assert likely_tokens(10_000, 100, 7800.0) == 1
-    assert likely_tokens(10_000, 100, 7801.0) == 0
-    assert likely_tokens(1_000, 100, 1.0) == 0
+    free = 10_000 + (64 << 20) / 0.9
+    assert likely_tokens(free, 100, 75.0) == 64  # (9,000 - 1,200) / 75 are 104
+    assert likely_tokens(free, 100, 60.9) == 128
+    assert likely_tokens(free, 100, 7799.0) == 1
+    assert likely_tokens(free, 100, 7801.0) == 0
+    assert likely_tokens(60 << 20, 100, 1.0) == 0
 
 
 def test_what_to_try_after_a_batch_that_was_too_large():
@@ -54,6 +55,8 @@ def test_what_to_try_after_a_batch_that_was_too_large():
     )
     assert told(8192, 512, 1, 256) == "a --length below 512, or a smaller --size"
     assert told(1023, 512, 1, 2**20, begun=True) == "a --length below 512"
+    assert told(8192, 128, 1, 0) == "a smaller --size"  # which not even its optimizer finds room for
+    assert told(8192, 128, 1, 0, begun=True) == "a smaller model"
 
 
 LIMITED = """

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 import heedful
 from heedful.data import tokenizer as wordpiece
+from heedful.durable import alone
 from heedful.errors import UserError
 from heedful.formats.huggingface import save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining
@@ -222,6 +223,13 @@ def test_an_unfinished_run(tmp_path: Path):
     for step in ("step-00000002", "step-00000011"):
         (tmp_path / "checkpoints" / step).mkdir(parents=True)
     assert dict(info.describe(tmp_path))["run"] == "unfinished, last checkpoint step-00000011"
+    (tmp_path / "checkpoints" / "step-00000011" / "state.json").write_text('{"ranks": 2}', encoding="utf-8")
+    said = dict(info.describe(tmp_path))["go on with"]
+    assert said == f"torchrun --nproc-per-node 2 -m heedful pretrain --resume --out {tmp_path}"
+    with alone(tmp_path):
+        said = dict(info.describe(tmp_path))
+    assert said["run"] == "going on, last checkpoint step-00000011"
+    assert "go on with" not in said
 
 
 def test_no_folder_to_describe(tmp_path: Path):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from heedful.errors import OfOneProcess
+from heedful.errors import OfOneProcess, UserError
 from heedful.runs import training
+from heedful.runs.folder import require_kept
 from heedful.runs.options import MachinePart, Recipe
 from heedful.runs.training import claimed, computing
 from heedful.train.distributed import PeerLost, World
@@ -83,3 +84,15 @@ def test_nohup_protects_a_run_from_its_first_moment(tmp_path: Path):
     with claimed(tmp_path / "out", Recipe()):
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_what_is_saved_is_saved_where_the_run_is(tmp_path: Path):
+    require_kept(claimed_by(tmp_path / "out"))
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"out was moved or emptied while the run went on: it has no heedful\.toml"):
+        require_kept(tmp_path / "out")
+
+
+def claimed_by(out: Path) -> Path:
+    with claimed(out, Recipe()):
+        return out

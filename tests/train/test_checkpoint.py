@@ -254,3 +254,17 @@ def test_the_checksums_are_written_last_and_name_every_file(tmp_path: Path):
     path = checkpoint.save(tmp_path, at(3), keep=1)
     listed = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
     assert sorted([*listed, "checksums.json"]) == names(path)
+
+
+def test_a_folder_that_can_not_be_read_is_no_folder_without_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    save(tmp_path, 3)
+
+    def refused(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(PermissionError):
+        load(tmp_path)
+    assert load(tmp_path / "nowhere") == (None, [])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from heedful.errors import UserError
 from heedful.train import log
@@ -204,3 +205,19 @@ def test_nobody_but_the_leading_rank_keeps_samples(tmp_path: Path):
     with record.opened(step=0, tensorboard=False):
         record.samples(2, [Sample("a", "b")])
     assert not (tmp_path / "samples.jsonl").exists()
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 2), (120, 1)])
+def test_a_bar_and_its_numbers_are_whole_on_a_narrow_terminal(tmp_path: Path, width: int, lines: int):
+    run = Log(tmp_path, leads=True)
+    numbers = {"loss": 8.734, "mlm_accuracy": 0.034, "nsp_accuracy": 0.5, "tokens_per_second": 10817.0, "left": 65.0}
+    run.bar.disable = False
+    run.progress(1.0, 10, numbers)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    with console.capture() as said:
+        console.print(run.bar.make_tasks_table(run.bar.tasks))
+    shown = said.get().splitlines()
+    assert len(shown) == lines
+    assert shown[0].startswith("━" * 20 + " 100% step 10")
+    told = " ".join(" ".join(shown).replace("━", "").split())
+    assert told == "100% step 10 loss 8.734 words 3.4% next sentence 50.0% 10,817 tokens/s 1:05 left"

@@ -307,8 +307,8 @@ def _put_aside(arguments: list[str], rivals: Mapping[str, tuple[str, ...]]) -> l
 
 
 def _value(arguments: list[str], flag: str) -> str | None:
-    """What stands behind a flag."""
-    for number, argument in enumerate(arguments):
+    """What stands behind a flag, the last time that it is given."""
+    for number, argument in reversed([*enumerate(arguments)]):
         name, equals, value = argument.partition("=")
         if name.replace("_", "-") == flag:  # tyro takes both spellings
             return value if equals else next(iter(arguments[number + 1 :]), None)

@@ -109,6 +109,8 @@ def _expand(given: str) -> list[Path]:
             raise UserError(f"no file matches {given}; check the pattern and the folder it starts from")
         if not path.parent.is_dir():
             raise UserError(f"{given} does not exist, nor does the folder {path.parent}; check the path")
+        if path.is_symlink():
+            raise UserError(f"{given} is a link to a file that is not there; mend the link, or name the file")
         near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1, cutoff=0.75)
     way_out = f"did you mean {path.parent / near[0]}?" if near else "name a file, a folder or a glob"
     raise UserError(f"{given} does not exist; {way_out}")

@@ -205,7 +205,8 @@ def load(folder: str | Path) -> Tokenizer:
         ) from None
     except Exception as error:  # `tokenizers` raises nothing narrower
         raise UserError(f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again") from None
-    raise UserError(f"{folder} has no tokenizer: neither tokenizer.json nor vocab.txt")
+    what = "neither tokenizer.json nor vocab.txt" if folder.is_dir() else "there is no such folder"
+    raise UserError(f"{folder} has no tokenizer: {what}")
 
 
 def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> None:

@@ -1,5 +1,6 @@
 """The tables of weights in a folder: safetensors, alone or in parts, or an old pickle read without running code."""
 
+import errno
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,6 +54,8 @@ def _read_safetensors(path: Path, outline: bool) -> dict[str, Tensor]:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a dict)
         return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
     except FileNotFoundError:
+        if path.is_file():  # which is said of one that may not be read, too
+            raise PermissionError(errno.EACCES, "it may not be read", str(path)) from None
         raise UserError(f"{path} is missing, though the folder's index names it; copy the folder again") from None
     except safetensors.SafetensorError as error:
         raise UserError(

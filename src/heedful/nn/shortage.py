@@ -1,17 +1,20 @@
-"""Memory that is too small: told apart from all else that may be wrong, and said in a line."""
+"""Memory that is too small: told apart from all else that may be wrong, and said in a line.
+
+Knows torch's error by its name alone, for there may be too little memory to import it.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from heedful.errors import UserError
 
 GPUS, HOSTS = "the GPU's memory", "this machine's free memory"
 """Whose memory it may be."""
-REFUSED = re.compile(r"DefaultCPUAllocator|cannot allocate memory|failed to allocate memory|std::bad_alloc", re.I)
-"""What torch, ctranslate2 and onnxruntime say where a CPU's memory is refused."""
+REFUSED = re.compile(
+    r"DefaultCPUAllocator|cannot allocate memory|failed to allocate memory|std::bad_alloc|failed to map segment", re.I
+)
+"""What torch, ctranslate2, onnxruntime and the loader of libraries say where a CPU's memory is refused."""
 REFUSED_BY_GPU = re.compile(
     r"\b(cuda|hip)\b.*\bout of memory|(cu|hip)(blas|dnn)_status_alloc_failed|hipErrorOutOfMemory", re.I
 )
@@ -21,7 +24,7 @@ REFUSED_BY_GPU = re.compile(
 def short_of_memory(error: Exception) -> str | None:
     """Whose memory was too small, if that is what is wrong."""
     said = str(error)
-    if isinstance(error, torch.OutOfMemoryError) or REFUSED_BY_GPU.search(said):
+    if type(error).__name__ == "OutOfMemoryError" or REFUSED_BY_GPU.search(said):
         return GPUS
     if isinstance(error, MemoryError) or REFUSED.search(said):
         return HOSTS

@@ -81,7 +81,7 @@ def held_out_share(text: TextPart, files: Sequence[Path]) -> float:
 
 def hold_out_more(documents: int, share: float) -> str:
     """What helps if a share of so many documents is too few of them."""
-    larger = [one for one in (0.1, 0.2, 0.5) if one > share and one * documents >= ENOUGH]
+    larger = [one for one in (0.1, 0.2) if one > share and one * documents >= ENOUGH]
     if larger:
         return f"--held-out {larger[0]} holds out more"
     count = "only one document" if documents == 1 else f"only {documents} documents"
@@ -156,6 +156,8 @@ def prepare(
             shards.check_tokenizer(given, found.tokenizer.fingerprint, found.folder)
         return found
     require_folder(cache)
+    if "-" in corpus and (stdin_folder / KEPT).is_file():
+        say("the text is what came on standard input when the run began")
     files = find_files(corpus, stdin_folder, text)
     made = given or tokenizer(files)
     share = held_out_share(text, files)

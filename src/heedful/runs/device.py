@@ -1,6 +1,7 @@
 """Where to compute, in what precision, and with how much memory: what this machine can do without harm."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,8 +25,8 @@ Model = TypeVar("Model", bound=nn.Module)
 
 SPARED = 0.05
 """Share of the free memory that training leaves alone: the system kills somebody before the last of it is taken."""
-NO_THREAD = "can't start new thread"
-"""What is said where none is left for a thread's stack; but also where there may be no more threads."""
+REFUSED = re.compile(r"can't start new thread|could not (create|execute) a primitive$")
+"""What Python and oneDNN say where no memory is left for a stack or a kernel; but of other troubles too."""
 THREADS, STACK = 16, 8 << 20
 """What may still be started besides the threads that multiply; of each stack much is set aside and little used, so
 they may take up to half of what is spared."""
@@ -115,8 +116,8 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
     try:
         yield
     except RuntimeError as error:
-        if limited and NO_THREAD in str(error):
-            raise MemoryError(NO_THREAD) from error
+        if limited and REFUSED.search(str(error)):
+            raise MemoryError(str(error)) from error
         raise
     finally:
         with suppress(OSError, ValueError):

@@ -51,7 +51,8 @@ def require_free(out: Path) -> None:
             raise UserError(f"{out} already holds a model; choose another --out")
         if (out / RUN_FILE).is_file():
             raise UserError(f"{out} already holds a run; go on with --resume, or choose another --out")
-        raise UserError(f"{out} exists and is not empty; choose another --out")
+        what = "exists and is not empty" if out.is_dir() else "is a file"
+        raise UserError(f"{out} {what}; choose another --out")
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".heedful-", dir=there):
@@ -120,11 +121,21 @@ def _digest(tables: dict[str, Any]) -> str:
 def require_unfinished(out: Path, to: str | None = None) -> None:
     """Refuse to resume what is no run, or a complete one: `to` do what with its model, how."""
     if not out.is_dir():
-        raise UserError(f"{out} holds no run to resume: there is no such folder; name the --out that the run had")
+        what = "it is a file" if out.exists() else "there is no such folder"
+        raise UserError(f"{out} holds no run to resume: {what}; name the --out that the run had")
     if not (out / RUN_FILE).is_file():
         raise UserError(f"{out} holds no run to resume: it has no {RUN_FILE}; name the --out that the run had")
     if (out / "model.safetensors").is_file():
         raise UserError(f"the run in {out} is complete; to {to or f'go on training its model, use --from {out}'}")
+
+
+def require_kept(out: Path) -> None:
+    """Refuse to save in a folder that was moved or emptied while its run went on: the rest of it is elsewhere."""
+    if not (out / RUN_FILE).is_file():
+        raise UserError(
+            f"{out} was moved or emptied while the run went on: it has no {RUN_FILE}, and what is saved there now "
+            "would be of no use; start the run again, or go on with it where it was moved to"
+        )
 
 
 def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:

@@ -1,7 +1,6 @@
 """What a folder holds, in words."""
 
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from torch import nn
 from heedful.config import read_toml
 from heedful.data import tokenizer as wordpiece
 from heedful.data.vocabularies import load_vocabularies
+from heedful.durable import alone
 from heedful.errors import UserError
 from heedful.formats import word2vec
 from heedful.formats.documents import read_document, require_folder
@@ -27,7 +27,9 @@ from heedful.models.vit import ViTClassifier, ViTConfig
 from heedful.predict.loading import sees, translates
 from heedful.runs.folder import DIVERGED_FILE, RESULT_FILE, VERSIONS
 from heedful.runs.recipe_files import RUN_FILE, how_made
+from heedful.runs.training import resume_command
 from heedful.train import checkpoint, log
+from heedful.train.distributed import World
 
 POOLS = {"cls": "[CLS]", "mean": "the mean of all states"}
 MOST_LABELS = 12
@@ -211,11 +213,21 @@ def _unfinished(folder: Path) -> list[Fact]:
     if (folder / DIVERGED_FILE).is_file():
         why = (folder / DIVERGED_FILE).read_text(encoding="utf-8").strip()
         return [Fact("run", f"diverged, {at}"), Fact("why", why), *_made(folder)]
-    return [
-        Fact("run", f"unfinished, {at}"),
-        Fact("go on with", f"heedful {_command(folder)} --resume --out {shlex.quote(str(folder))}"),
-        *_made(folder),
-    ]
+    try:
+        with alone(folder):
+            pass
+    except UserError:  # somebody is in it
+        return [Fact("run", f"going on, {at}"), *_made(folder)]
+    again = resume_command(_command(folder), folder, World(ranks=_processes(saved)))
+    return [Fact("run", f"unfinished, {at}"), Fact("go on with", again), *_made(folder)]
+
+
+def _processes(saved: Sequence[Path]) -> int:
+    """How many a run had when it saved its last checkpoint."""
+    try:
+        return json.loads((saved[-1] / "state.json").read_text(encoding="utf-8"))["ranks"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return 1
 
 
 TELLING = {

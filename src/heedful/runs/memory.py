@@ -23,8 +23,8 @@ SCORES = 14
 """Bytes for each word of the vocabulary that a masked token is scored by."""
 AHEAD = 12
 """Bytes for each parameter when training begins: its gradient and two averages. The parameter itself is there."""
-MARGIN = 0.1
-"""Share of the free memory that is left alone."""
+MARGIN, RESERVE = 0.1, 64 << 20
+"""What is left alone of the free memory: a share, and what libraries and threads want for themselves."""
 
 
 def of_a_token(config: BertConfig, length: int, mask_rate: float, compute: Compute) -> float:
@@ -42,7 +42,7 @@ def likely_tokens(free: float, parameters: int, of_a_token: float) -> int:
 
     Nothing if there is not even room for the optimizer.
     """
-    room = (1 - MARGIN) * free - AHEAD * parameters
+    room = (1 - MARGIN) * free - RESERVE - AHEAD * parameters
     return 1 << (int(room / of_a_token).bit_length() - 1) if room >= of_a_token else 0
 
 
@@ -52,6 +52,8 @@ def less_memory(batch_tokens: int, length: int, accumulation: int, likely: int, 
     A GPU `tries` what fits by itself; a model that has `begun` can't be made smaller.
     """
     tokens = min(batch_tokens // 2, likely)
+    if not likely:
+        return "a smaller model" if begun else "a smaller --size"
     if tokens < length:
         return f"a --length below {length}" + ("" if begun else ", or a smaller --size")
     found = ", or --batch-tokens auto, which finds what fits" if tries else ""

@@ -215,7 +215,8 @@ class RunPart(MachinePart):
     steps: Annotated[int | None, optional(metavar="N")] = None
     """Train for this many steps: the same seed then gives the same model."""
     evaluations: int = 10
-    """Evaluations on the held-out documents, evenly over the run."""
+    """Evaluations on what is held out, evenly over the run. A pretraining with a --budget leaves some out if they
+    take more than a tenth of the time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -284,7 +285,7 @@ class Recipe:
                 )
         if self.objective.nsp and self.model.segments == 1:
             raise UserError(
-                "next sentences need --segments 2, or 0: with 1, as in the recipe modern, two can't be told apart"
+                "next sentences need --segments 2, or 0: with 1 two can't be told apart; or train without (--no-nsp)"
             )
         if self.run.shard and self.optimizer.batch_tokens == "auto":
             raise UserError(

@@ -19,11 +19,13 @@ from heedful.data.tokenizer import Tokenizer
 from heedful.errors import UserError
 from heedful.formats.huggingface import load_model, opens_elsewhere, read_config, save_model
 from heedful.models.bert import Bert, BertConfig, BertForPretraining, initialise
+from heedful.nn.shortage import enough_memory
 from heedful.runs import corpus, samples
 from heedful.runs.agreement import require_alike, require_of_all, require_same_data, share_weights
 from heedful.runs.cache import cache_of
 from heedful.runs.checkpoints import Checkpoints
 from heedful.runs.device import Compute, free_memory
+from heedful.runs.folder import require_unfinished
 from heedful.runs.memory import less_memory, likely_tokens, of_a_token
 from heedful.runs.objective import check_fp8, compiles, terms_of, unrecorded
 from heedful.runs.options import DECAY, PretrainOptions, Recipe, read_recipe, resolved
@@ -76,6 +78,8 @@ def pretrain(options: PretrainOptions) -> Metrics:
             return {}
         options = replace(options, resume=goes_on(out, ranks, resume=options.resume))
         if options.resume:
+            if ranks.leads:
+                require_unfinished(out)
             recipe = noted(recipe, out, ranks)
             options = replace(options, settings=recipe)
         with taken(out, recipe, told, read_recipe, ranks, resume=options.resume, cache=options.cache):
@@ -162,8 +166,9 @@ def build(recipe: Recipe, tokenizer: Tokenizer, say: Callable[[str], None] = lam
             bias=part.bias,
             segments=part.segments,
         )
-        model = BertForPretraining(config, nsp=recipe.objective.nsp)
-        initialise(model, config.init_std, generator, config.layers if part.init == "scaled" else None)
+        with enough_memory("the model", "take a smaller --size or --max-length"):
+            model = BertForPretraining(config, nsp=recipe.objective.nsp)
+            initialise(model, config.init_std, generator, config.layers if part.init == "scaled" else None)
         return model
     loaded = load_model(recipe.start_from)
     if tokenizer.vocab_size > loaded.config.vocab_size:
@@ -340,7 +345,7 @@ def _train(
         log.note("layers are not compiled: that needs a model in one piece, Triton and a C compiler (gcc or clang)")
     if recipe.run.shard and ranks.ranks == 1 and not options.resume:
         log.note("--shard spreads a model over several processes, and there is one; torchrun starts more")
-    if not can_test:
+    if not can_test and recipe.text.held_out != 0:
         more = corpus.hold_out_more_of(recipe.corpus, recipe.text, shards)
         log.note(f"too few documents are held out to evaluate on; {more}")
     run(

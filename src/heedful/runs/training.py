@@ -5,6 +5,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +21,7 @@ from heedful.nn import gpus
 from heedful.nn.shortage import too_small
 from heedful.runs.agreement import require_same_place, require_same_step
 from heedful.runs.device import Compute, choose, within_memory
-from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim
+from heedful.runs.folder import amend, claim, give_back, is_complete, note_diverged, reclaim, require_kept
 from heedful.runs.options import NO_SHARDS, MachinePart
 from heedful.runs.recipe_files import RUN_FILE
 from heedful.train import checkpoint
@@ -185,6 +186,7 @@ def run(
     `folder` has the checkpoints, `resume` is the command that goes on, `smaller` what fits into less memory.
     """
     require_same_step(progress.step, job.world)
+    job = _minding(folder.parent, job)
     with log.opened(step=progress.step, tensorboard=tensorboard):
         try:
             with within_memory(next(job.model.parameters()).device, job.world.here):
@@ -205,10 +207,28 @@ def run(
                 raise
             saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
             raise UserError(line + saved) from None
+    if job.world.leads:
+        require_kept(folder.parent)
     if job.plan.budget is not None and ended.step < FEW:
         steps = counted(ended.step, "step")
         way_out = "give more time, or take a smaller batch or model"
         log.note(f"only {steps} fitted into the budget, too few to learn; {way_out}")
+
+
+def _minding(out: Path, job: Job[Any]) -> Job[Any]:
+    """The same job, whose leading rank looks whether the run's folder is still there before it writes into it."""
+    if not job.world.leads:
+        return job
+
+    def evaluate(now: Progress) -> bool | None:
+        require_kept(out)
+        return job.evaluate(now)
+
+    def save(now: Progress) -> None:
+        require_kept(out)
+        job.save(now)
+
+    return replace(job, evaluate=evaluate, save=save)
 
 
 def introduce(log: Log, model: nn.Module, shape: str, compute: Compute, ranks: World, progress: Progress) -> None:

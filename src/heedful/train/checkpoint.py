@@ -67,8 +67,10 @@ def seal(aside: Path, step: int, state: dict[str, Any], checksums: dict[str, str
 
 
 def steps(folder: Path) -> list[Path]:
-    """The finished checkpoints, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+    """The finished checkpoints, oldest first. A folder that can't be read is an error, not one without any."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.name.startswith("step-") and path.is_dir())
 
 
 def load_last(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:

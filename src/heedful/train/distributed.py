@@ -63,7 +63,7 @@ class World(NamedTuple):
         """How many of them are on this machine; None where nobody says."""
         if self.ranks == 1:
             return 1
-        return int(told) if (told := os.environ.get("LOCAL_WORLD_SIZE")) else None
+        return launch.told("LOCAL_WORLD_SIZE", 0) or None
 
     def launcher(self) -> str:
         """How such processes are started."""
@@ -143,12 +143,14 @@ class World(NamedTuple):
 @contextmanager
 def world(device: str) -> Iterator[World]:
     """Join the processes that torchrun started, for as long as the run lasts."""
-    ranks, local_rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    ranks, local_rank = launch.told("WORLD_SIZE", 1), launch.told("LOCAL_RANK", 0)
     if device == "cuda":
         _require_gpus(local_rank)
-    if ranks == 1:
+    if ranks < 2:
         yield World()
         return
+    if (rank := launch.told("RANK", 0)) >= ranks:
+        raise OfOneProcess(f"RANK is {rank}, but of {ranks} processes the last is {ranks - 1}; torchrun sets it")
     if not dist.is_gloo_available():
         raise UserError("this torch has no gloo, which several processes need; run with one process")
     try:
@@ -156,7 +158,10 @@ def world(device: str) -> Iterator[World]:
             rank, meeting = _join("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
     except (RuntimeError, ValueError) as error:
         why = str(error).partition("\n")[0]
-        line = f"the {ranks} processes of this run can't find each other ({why}); use torchrun"
+        way_out = "start them by torchrun, or unset WORLD_SIZE for one alone"
+        if "EADDRINUSE" in why:
+            way_out = "another program, or run, has that port: give torchrun another --master-port"
+        line = f"the {ranks} processes of this run can't find each other ({why}); {way_out}"
         raise OfOneProcess(line) from None
     try:
         yield World(rank, ranks, local_rank)
@@ -251,17 +256,17 @@ def _meeting(store: dist.Store, rank: int, ranks: int) -> str:
 
 def restarts() -> int:
     """How often torchrun has started this run again because a process of it ended."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return launch.told("TORCHELASTIC_RESTART_COUNT", 0)
 
 
 def may_restart() -> bool:
     """Whether torchrun starts this run again, or has done so: with --max-restarts."""
-    return restarts() > 0 or int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+    return restarts() > 0 or launch.told("TORCHELASTIC_MAX_RESTARTS", 0) > 0
 
 
 def _require_gpus(local_rank: int) -> None:
     """A process without a GPU of its own would share one, or fail later and less clearly."""
-    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", local_rank + 1)), torch.cuda.device_count()
+    here, gpus = launch.told("LOCAL_WORLD_SIZE", local_rank + 1), torch.cuda.device_count()
     if here > gpus:
         raise World(local_rank, here).ending(
             UserError(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Column
 
 from heedful.durable import alone, write_file
 from heedful.errors import UserError
@@ -83,9 +84,9 @@ class Log:
         self.console = _Console(quiet=not leads, highlight=False, soft_wrap=True)
         self.said = 0.0
         self.bar = Progress(
-            BarColumn(bar_width=20),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[numbers]}"),
+            BarColumn(bar_width=20, table_column=Column(min_width=20)),
+            TaskProgressColumn(table_column=Column(min_width=4, no_wrap=True)),
+            TextColumn("{task.fields[numbers]}", table_column=Column()),  # two lines where the terminal is narrow
             console=self.console,
             disable=not (leads and self.console.is_terminal),
         )

@@ -30,7 +30,7 @@ def write_file(path: Path, content: bytes) -> str:
             os.fsync(file.fileno())
         aside.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # the system does not say which file has no room
+        _name(error, path)
         raise
     finally:
         aside.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         aside.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        _name(error, path)
         raise
     finally:
         aside.unlink(missing_ok=True)
@@ -117,6 +117,12 @@ def sweep(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _name(error: OSError, path: Path) -> None:
+    """Have an error name its file: the system does not say which one has no room."""
+    if error.filename is None and error.errno is not None:
+        error.filename = str(path)
 
 
 def meant(name: str | bytes) -> str:

@@ -265,7 +265,7 @@ def test_segments_that_can_not_be(tmp_path: Path, capsys: pytest.CaptureFixture)
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "3")
     assert "segments 3 must be 2, 1, or 0 for none" in said
     said = refused(capsys, "pretrain", "x.txt", "--out", tmp_path / "out", "--segments", "1")
-    assert "next sentences need --segments 2, or 0: with 1, as in the recipe modern, two can't be told apart" in said
+    assert "with 1 two can't be told apart; or train without (--no-nsp)" in said
 
 
 def test_a_cpu_does_not_multiply_in_8_bits(tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -591,7 +591,9 @@ def test_processes_that_cannot_meet_are_told_to_use_torchrun(
     tmp_path: Path, encoder: Path, labelled_files: Files, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match=r"2 processes of this run can't find each other .*RANK.*; use torchrun"):
+    with pytest.raises(
+        UserError, match=r"2 processes of this run can't find each other .*RANK.*; start them by torchrun"
+    ):
         go(recipe_of(encoder, labelled_files("classify", 100), "classify"), tmp_path / "out")
 
 

@@ -37,7 +37,7 @@ def test_what_is_not_free_is_left_alone(tmp_path: Path):
     for path, message in (
         (tmp_path / "run", "already holds a run; go on with --resume, or choose another --out"),
         (tmp_path, "exists and is not empty; choose another --out"),
-        (file, "exists and is not empty; choose another --out"),
+        (file, "file is a file; choose another --out"),
     ):
         with pytest.raises(UserError, match=message):
             require_free(path)

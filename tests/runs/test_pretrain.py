@@ -278,7 +278,7 @@ def test_a_folder_in_use_is_refused_and_left_alone(home: Path, tmp_path: Path):
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="exists and is not empty; choose another --out"):
         go(home, tmp_path)
-    with pytest.raises(UserError, match="exists and is not empty; choose another --out"):
+    with pytest.raises(UserError, match=r"mine\.txt is a file; choose another --out"):
         go(home, tmp_path / "mine.txt")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     (tmp_path / "empty").mkdir()
@@ -500,9 +500,11 @@ def test_a_hopeless_perplexity_is_still_a_number(home: Path, tmp_path: Path, mon
 def test_too_little_held_out_text_is_said_and_not_evaluated(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ):
-    assert go(home, tmp_path / "out", text__held_out=0.0, run__steps=1) == {}
+    assert go(home, tmp_path / "out", text__held_out=1e-9, run__steps=1) == {}
     assert "too few documents are held out to evaluate on; --held-out 0.1 holds out more" in capsys.readouterr().out
     assert reports(tmp_path / "out", "heldout") == []
+    assert go(home, tmp_path / "none", text__held_out=0.0, run__steps=1) == {}  # as it was asked for
+    assert "too few" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("share", [0.1, 0.999])

@@ -143,7 +143,8 @@ def test_processes_without_a_gpu_of_their_own_are_refused_once(monkeypatch: pyte
 def test_without_torchrun_nobody_finds_the_others(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(
-        UserError, match=r"the 2 processes of this run can't find each other \(.*RANK.*\); use torchrun"
+        UserError,
+        match=r"the 2 processes of this run can't find each other \(.*RANK.*\); start them by torchrun",
     ):
         world("cpu").__enter__()
 

@@ -461,7 +461,7 @@ def test_processes_that_begin_with_another_model_are_refused(
 def test_processes_that_compute_in_different_places_are_refused(home: Path, start: Started):
     """As where one node has no GPU that can be used: it would wait for gradients that the others add up elsewhere."""
     ends = start(*[pretrain(home, "odd")] * 2, patch=OTHER_PLACE)
-    said = "computes on cpu in bfloat16, and process 0 on cpu in float32 (no GPU can be used on one: it is too old); "
+    said = "computes on cpu in bfloat16, and process 0 on cpu in float32 (no GPU can be used there: it is too old); "
     said += "`heedful doctor` tells what each node has; --device and --precision name what all can do\n"
     assert [(end.code, end.err) for end in ends] == [(2, f"heedful: {ODD}{said}"), (2, "")]
     assert not (home / "odd").exists()

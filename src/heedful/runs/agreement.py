@@ -38,15 +38,14 @@ def require_alike(options: Any, ranks: World) -> None:
 
 def require_same_place(compute: Compute, ranks: World) -> None:
     """Refuse processes that compute on different kinds of devices: they could not add up their gradients."""
-    where = f"on {compute.device.type} in {str(compute.dtype).removeprefix('torch.')}"
-    why = gpus.why_not() if compute.device.type == "cpu" else ""
-
-    def said(other: tuple[str, str], first: tuple[str, str]) -> str:
-        reasons = ", ".join(f"no GPU can be used on one: {why}" for _, why in (other, first) if why)
-        way_out = "`heedful doctor` tells what each node has; --device and --precision name what all can do"
-        return f"computes {other[0]}, and process 0 {first[0]}{reasons and f' ({reasons})'}; {way_out}"
-
-    require_same((where, why), ranks, said)
+    reasons = {why for why in ranks.gather(gpus.why_not()) if why}
+    why = f" (no GPU can be used there: {'; '.join(sorted(reasons))})" if reasons else ""
+    way_out = "`heedful doctor` tells what each node has; --device and --precision name what all can do"
+    require_same(
+        f"{compute.device.type} in {str(compute.dtype).removeprefix('torch.')}",
+        ranks,
+        lambda other, first: f"computes on {other}, and process 0 on {first}{why}; {way_out}",
+    )
 
 
 def require_of_all(check: Callable[[], None], ranks: World) -> None:

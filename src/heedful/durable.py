@@ -1,5 +1,6 @@
 """Files that are either whole or not there: written aside, flushed to disk, then renamed. Folders of one process."""
 
+import errno
 import hashlib
 import os
 import platform
@@ -120,8 +121,8 @@ def sweep(folder: Path) -> None:
 
 
 def _name(error: OSError, path: Path) -> None:
-    """Have an error name its file: the system does not say which one has no room."""
-    if error.filename is None and error.errno is not None:
+    """Have an error name the file for which there is no room: the system does not say."""
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         error.filename = str(path)
 
 

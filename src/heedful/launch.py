@@ -11,7 +11,7 @@ from heedful.errors import UserError
 
 def alone() -> bool:
     """Whether there are no others."""
-    return os.environ.get("WORLD_SIZE") in (None, "", "1")
+    return os.environ.get("WORLD_SIZE") in (None, "", "0", "1")
 
 
 def told(name: str, default: int) -> int:

@@ -1,4 +1,4 @@
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import pytest
@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.data import sampler as sampler_module
-from heedful.data.batch import PretrainingBatch
+from heedful.data.batch import PretrainingBatch, filled
 from heedful.data.examples import Examples
-from heedful.data.sampler import START, Position, Sampler
+from heedful.data.sampler import ENOUGH, START, Position, Sampler
 from heedful.data.shards import Split
 from heedful.data.tokenizer import SPECIAL, load
 from heedful.errors import UserError
+from heedful.train.replay_pretraining import Shape
 
 CLS, SEP = 2, 3
 WORDS = 89
@@ -262,14 +263,34 @@ def test_the_rate_reaches_the_masking(words):
 
 @pytest.mark.parametrize("rate", [0.02, 0.15, 0.4])
 @pytest.mark.parametrize("nsp", [True, False])
-def test_the_most_of_a_batch_is_that_of_the_first_epoch(words, nsp, rate):
-    made = sampler(words, nsp=nsp, mask_rate=0.3)
-    batches = list(epoch_of(sampler(words, nsp=nsp, mask_rate=rate), 0))
-    assert len(batches) > 3
-    assert made.most(rate) == (
-        max(len(batch.offsets) - 1 for batch in batches),
-        max(len(batch.places) for batch in batches),
-    )
+@pytest.mark.parametrize("whole_words", [True, False])
+def test_the_most_of_a_batch_is_that_of_the_first_epochs(words, nsp, rate, whole_words):
+    options = {"nsp": nsp, "whole_words": whole_words, "split": split(documents=9)}
+    batches: list[PretrainingBatch] = []
+    for epoch in count():
+        batches += epoch_of(sampler(words, mask_rate=rate, **options), epoch)
+        if len(batches) >= ENOUGH:
+            break
+    assert epoch > 1
+    sequences, tokens = sampler(words, mask_rate=0.3, **options).most(rate)
+    full = [filled(batch, 127, 31) for batch in batches]
+    assert sequences == max(len(batch.offsets) - 1 for batch in full if batch is not None)
+    if whole_words:
+        assert tokens >= max(len(batch.places) for batch in batches[:ENOUGH])
+    else:
+        assert tokens == max(len(batch.places) for batch in batches)
+
+
+@pytest.mark.parametrize("whole_words", [True, False])
+@pytest.mark.parametrize("nsp", [True, False])
+@pytest.mark.parametrize("batch_tokens", [127, 1009, 9001], ids=["many", "some", "one"])
+def test_all_batches_fit_one_shape(of_words, batch_tokens, nsp, whole_words):
+    """Be an epoch a part of a batch, and most pieces in the middle of words."""
+    pieces = of_words([f"##w{i}" if i % 3 else f"w{i}" for i in range(WORDS)])
+    made = sampler(pieces, batch_tokens=batch_tokens, nsp=nsp, whole_words=whole_words, split=split(documents=101))
+    shape = Shape.of(batch_tokens, *made.most(0.15), 31)
+    for _, batch in islice(made.stream(), 200):
+        assert shape.fit(batch) is not None
 
 
 def test_a_batch_that_holds_no_sequence_is_refused(words):

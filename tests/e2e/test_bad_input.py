@@ -383,7 +383,8 @@ def test_libraries_that_no_memory_is_left_for(command: Command, good: Path, monk
 
     monkeypatch.setattr("heedful.predict.load_predictor", refused)
     said = command.fails("fill", good / "model", "a [MASK]")
-    assert said == "heedful: this machine's free memory is too small for this; end what else uses it\n"
+    why = "libtorch_cpu.so: failed to map segment from shared object"
+    assert said == f"heedful: this machine's free memory is too small for this ({why}); end what else uses it\n"
 
 
 def test_of_several_recipes_the_last_one_counts(command: Command, good: Path):

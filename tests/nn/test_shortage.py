@@ -36,3 +36,13 @@ def test_whose_memory_was_too_small(error: Exception, whose: str | None):
     with pytest.raises(UserError) as caught, enough_memory("it", "use less"):
         raise error
     assert str(caught.value) == f"{whose} is too small for it; use less"
+
+
+def test_what_may_have_other_reasons_is_said_too():
+    """A folder whose libraries may not run, say, is told by the loader in the same words."""
+    unloaded = ImportError("libx.so: failed to map segment from shared object")
+    assert too_small(unloaded) == f"{HOSTS} is too small for this ({unloaded}); end what else uses it"
+    inferred = MemoryError()
+    inferred.__cause__ = RuntimeError("could not create a primitive")
+    said = too_small(inferred, "it", "use less")
+    assert said == f"{HOSTS} is too small for it (could not create a primitive); use less"

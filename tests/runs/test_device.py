@@ -62,6 +62,7 @@ def test_a_container_may_not_take_all_that_is_free(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 1009}))
     monkeypatch.setattr(device.container, "memory", lambda: left)
     assert free_memory(CPU.device) == found
+    assert free_memory(CPU.device, 3, swap=300) == (found + 300) // 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
@@ -75,6 +76,8 @@ def test_nor_may_a_process_more_than_its_limit_leaves(monkeypatch: pytest.Monkey
     now = psutil.Process().memory_info()
     taken = {"RLIMIT_AS": now.vms, "RLIMIT_DATA": now.data}[name]
     assert free_memory(CPU.device) == pytest.approx((1 << 50) - taken, abs=64 << 20)
+    assert free_memory(CPU.device, 3) == pytest.approx(min((1 << 50) - taken, (1 << 51) // 3), abs=64 << 20)
+    assert free_memory(CPU.device, 2, swap=1 << 51) == pytest.approx((1 << 50) - taken, abs=64 << 20)  # its own
     limits[getattr(resource, name)] = 1  # less than there is
     assert free_memory(CPU.device) == 0
 
@@ -84,7 +87,8 @@ def test_a_run_on_a_cpu_is_refused_memory_that_is_not_there(monkeypatch: pytest.
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_DATA)
     monkeypatch.setattr(psutil, "swap_memory", lambda: type("Memory", (), {"free": 0}))
-    monkeypatch.setattr(device, "free_memory", lambda _: 3 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 3 << 30}))
+    monkeypatch.setattr(device.container, "memory", lambda: None)
     with within_memory(CPU.device, 3):
         torch.empty(1 << 26)  # a quarter of a GiB
         with pytest.raises(RuntimeError) as caught:
@@ -99,7 +103,7 @@ MANY_THREADS = """
 import psutil, torch
 from heedful.runs import device
 torch.set_num_threads(64)
-device.free_memory = lambda _: 200 << 20
+device.free_memory = lambda *_: 200 << 20
 psutil.swap_memory = lambda: type("Memory", (), {"free": 0})
 with device.within_memory(torch.device("cpu"), 1):
     print(torch.ones(64 << 16).sum().item())
@@ -119,7 +123,7 @@ def test_what_is_granted_is_less_than_what_is_free(monkeypatch: pytest.MonkeyPat
     """In MiB: 95% and stacks of 128, but never more than half of the 5% for them."""
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(psutil, "swap_memory", lambda: type("Memory", (), {"free": 0}))
-    monkeypatch.setattr(device, "free_memory", lambda _: free << 20)
+    monkeypatch.setattr(device, "free_memory", lambda *_: free << 20)
     with within_memory(CPU.device, 1):
         room = resource.getrlimit(resource.RLIMIT_DATA)[0] - psutil.Process().memory_info().data
     assert room >> 20 == pytest.approx(granted, abs=16)
@@ -141,7 +145,7 @@ def test_what_a_machine_can_swap_is_not_granted_to_a_container(
 
 
 def test_a_gpu_has_its_own_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(device, "free_memory", lambda _: 1)
+    monkeypatch.setattr(device, "free_memory", lambda *_: 1)
     with within_memory(torch.device("cuda"), 1):
         torch.zeros(1 << 20)
 

@@ -54,7 +54,8 @@ def test_what_to_try_after_a_batch_that_was_too_large():
         "--batch-tokens 2048 --accumulation 3, or --batch-tokens auto, which finds what fits"
     )
     assert told(8192, 512, 1, 256) == "a --length below 512, or a smaller --size"
-    assert told(1023, 512, 1, 2**20, begun=True) == "a --length below 512"
+    assert told(1023, 512, 1, 2**20) == "--batch-tokens 512 --accumulation 2"
+    assert told(512, 512, 1, 2**20, begun=True) == "a --length below 512"
     assert told(8192, 128, 1, 0) == "a smaller --size"  # which not even its optimizer finds room for
     assert told(8192, 128, 1, 0, begun=True) == "a smaller model"
 

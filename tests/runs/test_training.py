@@ -93,6 +93,19 @@ def test_what_is_saved_is_saved_where_the_run_is(tmp_path: Path):
         require_kept(tmp_path / "out")
 
 
+def test_what_is_said_of_a_run_that_ends_does_not_need_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """They may be in a folder that can't be read any more, which is not what ended it."""
+
+    def refused(_: Path) -> None:
+        raise PermissionError("checkpoints")
+
+    monkeypatch.setattr(training.checkpoint, "steps", refused)
+    with pytest.raises(OfOneProcess, match="process 1 has gone"), computing(MachinePart(device="cpu"), tmp_path):
+        raise PeerLost("process 1 has gone")
+
+
 def claimed_by(out: Path) -> Path:
     with claimed(out, Recipe()):
         return out

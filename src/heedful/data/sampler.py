@@ -7,10 +7,11 @@ however many ranks there are, and a position is two numbers.
 Shapes: B sequences, N tokens, M masked tokens.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -33,6 +34,8 @@ class Position(NamedTuple):
 
 
 START = Position(0, 0)
+ENOUGH = 50
+"""Batches by which others are known."""
 
 
 def in_turns(
@@ -124,10 +127,25 @@ class Sampler:
         return examples, np.array(bounds)
 
     def most(self, mask_rate: float) -> tuple[int, int]:
-        """The most sequences and masked tokens that a batch of the first epoch has; others differ a little."""
-        examples, bounds = self.epoch(0)
-        asked = wanted(mask_rate, self._lengths(examples) - self._special)
-        return int(np.diff(bounds).max()), int(np.add.reduceat(asked, bounds[:-1]).max())
+        """The most sequences and masked tokens that a batch of the first epochs has; others differ a little.
+
+        With those sequences that fill it up to `batch_tokens`, were they of the whole length.
+        """
+        sequences: list[int] = []
+        words: list[int] = []
+        for epoch in count():
+            examples, bounds = self.epoch(epoch)
+            lengths = self._lengths(examples)
+            missing = self.batch_tokens - np.add.reduceat(lengths, bounds[:-1])
+            sequences += (np.diff(bounds) + -(-missing // self.length)).tolist()
+            words += np.add.reduceat(wanted(mask_rate, lengths - self._special), bounds[:-1]).tolist()
+            if len(words) >= ENOUGH:
+                break
+        excess = 1.0
+        if self.whole_words:  # which can't be cut off where the rate is met
+            some = islice(self.stream(mask_rate=lambda _: mask_rate), ENOUGH)
+            excess = max(len(batch.places) / asked for (_, batch), asked in zip(some, words, strict=False))
+        return max(sequences), math.ceil(excess * max(words))
 
     def _lengths(self, examples: Examples) -> np.ndarray:
         return examples.a_stop - examples.a_start + examples.b_stop - examples.b_start + self._special

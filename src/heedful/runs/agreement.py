@@ -67,7 +67,7 @@ def require_same_data(digest: str, ranks: World) -> None:
 
 def share_weights(model: nn.Module, ranks: World) -> None:
     """Begin with the leading rank's weights everywhere: CPUs of two kinds draw first ones that differ a little."""
-    shapes = [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]
+    shapes = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in model.state_dict().items()]
     require_same(shapes, ranks, lambda *_: "begins with another model than process 0; give every node the same one")
     ranks.share_tensors(list(model.state_dict().values()))
 

@@ -1,5 +1,6 @@
 """Where to compute, in what precision, and with how much memory: what this machine can do without harm."""
 
+import math
 import os
 import re
 import sys
@@ -105,7 +106,7 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
     torch.ones(torch.get_num_threads() << 16).sum()
     # What a container may swap its limit does not tell, so none of that is counted there.
     swap = psutil.swap_memory().free if container.memory() is None else 0
-    share = (free_memory(device) + swap) / processes
+    share = free_memory(device, processes, swap)
     room = min((1 - SPARED) * share + THREADS * STACK, (1 - SPARED / 2) * share)
     bounds = [psutil.Process().memory_info().data + int(room), before, most]
     limited = False
@@ -124,15 +125,16 @@ def within_memory(device: torch.device, processes: int | None) -> Iterator[None]
             resource.setrlimit(resource.RLIMIT_DATA, (before, most))
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that can be taken now: of a GPU, or of the host and what a container or a limit (ulimit) leaves of it."""
+def free_memory(device: torch.device, processes: int = 1, swap: int = 0) -> int:
+    """Bytes that can be taken now: of a GPU, or of the host and what a container or a limit (ulimit) leaves of it.
+
+    So many `processes` share the host's, to which `swap` is added; a limit is each one's own.
+    """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    bounds = [psutil.virtual_memory().available, *_left_by_limits()]
-    if (ours := container.memory()) is not None:
-        bounds.append(ours)
-    return max(0, min(bounds))
+    shared = min(psutil.virtual_memory().available, math.inf if (ours := container.memory()) is None else ours)
+    return max(0, min([int(shared + swap) // processes, *_left_by_limits()]))
 
 
 def _left_by_limits() -> Iterator[int]:

@@ -47,14 +47,14 @@ def likely_tokens(free: float, parameters: int, of_a_token: float) -> int:
 
 
 def less_memory(batch_tokens: int, length: int, accumulation: int, likely: int, *, tries: bool, begun: bool) -> str:
-    """What to type after a batch has turned out too large: what is `likely` to fit, at most half, in more batches.
+    """What to type after a batch has turned out too large: what is `likely` to fit, at most half or one sequence.
 
     A GPU `tries` what fits by itself; a model that has `begun` can't be made smaller.
     """
-    tokens = min(batch_tokens // 2, likely)
+    tokens = min(max(batch_tokens // 2, length), likely)
     if not likely:
         return "a smaller model" if begun else "a smaller --size"
-    if tokens < length:
+    if tokens < length or batch_tokens == length:
         return f"a --length below {length}" + ("" if begun else ", or a smaller --size")
     found = ", or --batch-tokens auto, which finds what fits" if tries else ""
     return f"--batch-tokens {tokens} --accumulation {ceil(accumulation * batch_tokens / tokens)}{found}"

@@ -379,7 +379,7 @@ def _smaller(recipe: Recipe, model: BertForPretraining, training: Sampler, compu
         training.batch_tokens,
         training.length,
         recipe.optimizer.accumulation,
-        likely_tokens(free_memory(compute.device) / sharers, parameters, token),
+        likely_tokens(free_memory(compute.device, sharers), parameters, token),
         tries=on_gpu and not ranks.sharded,
         begun=recipe.start_from is not None,
     )

@@ -4,7 +4,7 @@ import shlex
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -66,9 +66,16 @@ def _left(out: Path) -> str:
     """What a run that breaks off leaves behind, and how to go on with it."""
     if (out / "model.safetensors").is_file():
         return f"the model in {out} is complete"
-    if checkpoint.steps(out / "checkpoints"):
+    if _saved(out / "checkpoints"):
         return "what was saved before is intact, and --resume goes on from there"
     return f"nothing was saved yet; give the command again, with --resume if {out} is still there"
+
+
+def _saved(folder: Path) -> list[Path]:
+    """The checkpoints of a run that has ended; none if they can't be read, for what ended it is to be told."""
+    with suppress(OSError):
+        return checkpoint.steps(folder)
+    return []
 
 
 def refuse_sharding(part: MachinePart) -> None:
@@ -199,13 +206,13 @@ def run(
         except Interrupted as stop:
             raise job.world.ending(Interrupted(f"{stop}; go on with: {resume}")) from None
         except KeyboardInterrupt:  # the second: it would not wait for a checkpoint
-            saved = checkpoint.steps(folder)
+            saved = _saved(folder)
             ready = f"go on from checkpoint {saved[-1].name} with: {resume}" if saved else "nothing was saved"
             raise KeyboardInterrupt(f"interrupted; {ready}") from None
         except (RuntimeError, MemoryError) as error:
             if (line := too_small(error, way_out=f"try {smaller}, in a new --out")) is None:
                 raise
-            saved = f"; when more memory is free, go on with: {resume}" if checkpoint.steps(folder) else ""
+            saved = f"; when more memory is free, go on with: {resume}" if _saved(folder) else ""
             raise UserError(line + saved) from None
     if job.world.leads:
         require_kept(folder.parent)
@@ -312,7 +319,7 @@ def restore(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimize
 
 
 def _diverged(error: Diverged, folder: Path, plan: Plan) -> str:
-    good = checkpoint.steps(folder)
+    good = _saved(folder)
     where = f"the last good checkpoint is {good[-1]}" if good else "there is no checkpoint yet"
     remedy = f"try a lower --lr (now {plan.lr:g}), a longer --warmup, or a smaller --clip, in a new --out"
     return f"{error}; {where}; {remedy}"

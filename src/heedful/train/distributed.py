@@ -69,7 +69,7 @@ class World(NamedTuple):
         """How such processes are started."""
         if self.ranks == 1:
             return "heedful"
-        here = self.here or self.ranks
+        here = min(self.here or self.ranks, self.ranks)
         nodes = "" if here == self.ranks else f"--nnodes {self.ranks // here} --rdzv-backend … "
         return f"torchrun {nodes}--nproc-per-node {here} -m heedful"
 

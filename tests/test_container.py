@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heedful import container
-from heedful.cores import cores, keep_to_share
+from heedful.cores import cores, keep_to_share, sleep_at_once
 
 STAT = "anon 13\ninactive_file 17\nactive_file 5\ntotal_active_file 7\n"
 
@@ -73,3 +73,22 @@ def test_a_share_of_cores_bounds_the_threads_that_multiply(
     monkeypatch.setattr(os, "environ", {} if told is None else {"OMP_NUM_THREADS": told})
     keep_to_share()
     assert os.environ.get("OMP_NUM_THREADS") == found
+
+
+@pytest.mark.parametrize(
+    ("told", "trains", "serves"),
+    [
+        ({}, "1000", "0"),
+        ({"OMP_WAIT_POLICY": "active"}, None, None),  # who says how, has their way
+        ({"GOMP_SPINCOUNT": "7"}, "7", "0"),
+    ],
+)
+def test_threads_that_wait_do_not_keep_a_core_for_long(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], trains: str | None, serves: str | None
+):
+    monkeypatch.setattr(os, "environ", dict(told))
+    keep_to_share()
+    assert os.environ.get("GOMP_SPINCOUNT") == trains
+    sleep_at_once()
+    assert os.environ.get("GOMP_SPINCOUNT") == serves
+    assert os.environ["OMP_WAIT_POLICY"] == told.get("OMP_WAIT_POLICY", "passive")

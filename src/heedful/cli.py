@@ -8,6 +8,7 @@ import errno
 import io
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from heedful.arguments import deferred, parse
 from heedful.commands import asking, evaluating, exploring, folders, making, seeing, serving, translating, words
 from heedful.commands.output import say, warn
 from heedful.cores import keep_to_share
-from heedful.errors import Interrupted, OfOneProcess, UserError
+from heedful.errors import Interrupted, Missing, OfOneProcess, UserError
 from heedful.nn.shortage import too_small
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -62,8 +63,25 @@ TOGETHER = ("pretrain", "finetune", "train-translator", "train-vision")
 """What several processes can do together."""
 
 
+PLACE = (
+    "to go on, a run needs it under the name that it began with: "
+    "give the command in the same folder as then, or put it there, a link will do"
+)
+PATIENCE = 15.0
+"""Seconds in which torchrun ends this process, if another has met the same mistake and told it."""
+LITTLE_MEMORY = b"heedful: there is too little free memory even to say for what; end what else uses it\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; exit with 0, with 2 for a mistake or a lack of room, with 130 when interrupted or ended."""
+    try:
+        _main(arguments)
+    except MemoryError:
+        os.write(2, LITTLE_MEMORY)
+        os._exit(2)
+
+
+def _main(arguments: Sequence[str] | None) -> NoReturn:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without our letters is no reason to fail
     keep_to_share()
@@ -105,7 +123,13 @@ def _run(arguments: list[str]) -> None:
     if launch.by_torchrun() and not launch.alone() and name not in TOGETHER:
         raise UserError(f"{name} is for one process; start it without torchrun: heedful {name} …")
     if name in WITH_RECIPES:
-        COMMANDS[name](WITH_RECIPES[name](rest))
+        options = WITH_RECIPES[name](rest)
+        try:
+            COMMANDS[name](options)
+        except Missing as error:
+            if not options.resume:
+                raise
+            raise UserError(f"{error}; {PLACE}") from None
     else:
         parse(deferred(COMMANDS[name]), name, rest)()
 
@@ -129,8 +153,9 @@ def _os_trouble(error: OSError) -> str:
 
 
 def _fail(message: str, code: int, *, silent: bool = False) -> NoReturn:
-    if not silent:
-        warn(launch.signed(message))
+    if silent:
+        time.sleep(PATIENCE)  # who speaks for all may be slower, and torchrun would end it if this one went first
+    warn(launch.signed(message))
     if not launch.alone():
         # Threads that still wait for a process that has gone would abort this one on its way out, with another code.
         sys.stdout.flush()

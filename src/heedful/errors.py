@@ -16,5 +16,9 @@ class OutOfReach(UserError):  # noqa: N818 (named by what is wrong)
     """A disk or a system that fails, maybe for a while: what it holds need not be damaged."""
 
 
+class Missing(UserError):  # noqa: N818 (named by what is wrong)
+    """What a command is to read is not where it should be."""
+
+
 class Interrupted(Exception):  # noqa: N818 (not an error: somebody asked)
     """A run was asked to stop, and has saved where it stands; the message says so."""

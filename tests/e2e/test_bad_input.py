@@ -387,6 +387,35 @@ def test_libraries_that_no_memory_is_left_for(command: Command, good: Path, monk
     assert said == f"heedful: this machine's free memory is too small for this ({why}); end what else uses it\n"
 
 
+def test_memory_that_is_too_small_to_say_so(command: Command, good: Path, monkeypatch: pytest.MonkeyPatch):
+    def refused(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("heedful.predict.load_predictor", refused)
+    monkeypatch.setattr("heedful.cli.too_small", refused)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(os, "write", lambda _, said: sys.stderr.write(said.decode()))
+    said = command.fails("fill", good / "model", "a [MASK]")
+    assert said == "heedful: there is too little free memory even to say for what; end what else uses it\n"
+
+
+def test_a_run_whose_text_is_elsewhere_when_it_goes_on(command: Command, good: Path):
+    text = command.text(made_up(), "here.txt")
+    assert command.run(*command.pretrain(text))[0] == 0
+    (command.home / "out" / "model.safetensors").unlink()
+    renamed = text.rename(text.with_name("there.txt"))
+    said = command.fails("pretrain", "--resume", "--out", command.home / "out")
+    assert said.startswith(f"heedful: {text} does not exist; ")
+    assert "to go on, a run needs it under the name that it began with" in said
+    text.symlink_to(renamed)
+    assert command.run("pretrain", "--resume", "--out", command.home / "out")[0] == 0
+    (command.home / "out" / "model.safetensors").unlink()
+    (command.home / "out" / "heedful.toml").write_text("")
+    assert "heedful.toml was changed after the run began" in command.fails(
+        "pretrain", "--resume", "--out", command.home / "out"
+    )
+
+
 def test_of_several_recipes_the_last_one_counts(command: Command, good: Path):
     for name, steps in (("one", 2), ("two", 3)):
         command.text(f"[run]\nsteps = {steps}\n", f"{name}.toml")

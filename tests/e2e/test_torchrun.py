@@ -467,11 +467,15 @@ def test_processes_that_compute_in_different_places_are_refused(home: Path, star
     assert not (home / "odd").exists()
 
 
+ALL_WRONG = {"patch": "from heedful import cli\ncli.PATIENCE = 0.1", "TORCHELASTIC_RUN_ID": "7"}
+"""For what torchrun's processes are all told wrongly, where nobody ends one when the other has gone."""
+
+
 def test_what_one_process_does_is_not_given_to_several(home: Path, start: Started):
     command = ["tokenizer", home / "text.txt", "--out", home / "twice"]
-    ends = start(command, command, TORCHELASTIC_RUN_ID="7")
-    said = "heedful: tokenizer is for one process; start it without torchrun: heedful tokenizer …\n"
-    assert [(end.code, end.err) for end in ends] == [(2, said), (2, "")]
+    ends = start(command, command, **ALL_WRONG)
+    said = "tokenizer is for one process; start it without torchrun: heedful tokenizer …\n"
+    assert [(end.code, end.err) for end in ends] == [(2, f"heedful: {said}"), (2, f"heedful: {SECOND}: {said}")]
     assert not (home / "twice").exists()
 
 
@@ -531,11 +535,29 @@ def test_what_no_process_can_do_is_said_once_and_what_one_can_not_of_that_one(ho
 def test_what_all_were_told_wrongly_is_said_once(home: Path, start: Started):
     for wrong, line in ((["--lenght", "32"], "did you mean --length?"), (["--steps", "0"], "must be at least 1")):
         command = pretrain(home, "wrong", *wrong)
-        ends = start(command, command, TORCHELASTIC_RUN_ID="7")
+        ends = start(command, command, **ALL_WRONG)
         assert [end.code for end in ends] == [2, 2]
         assert line in ends[0].err
-        assert ends[1].err == ""
+        assert ends[1].err == ends[0].err.replace("heedful: ", f"heedful: {SECOND}: ")
         assert all(line in end.err for end in start(command, command))  # who knows what the other was told?
+
+
+SLOW = """
+import os, time
+from heedful.cli import main
+if os.environ["LOCAL_RANK"] == "0":
+    time.sleep(2)
+main(["pretrain"])
+"""
+
+
+def test_under_torchrun_it_is_said_however_slow_the_first_process_is(tmp_path: Path):
+    """Torchrun ends it as soon as another has gone."""
+    (tmp_path / "slow.py").write_text(SLOW, encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", tmp_path / "slow.py"]
+    done = subprocess.run([*map(str, torchrun)], capture_output=True, text=True, check=False, timeout=100)
+    told = [line for line in done.stderr.splitlines() if line.startswith("heedful:")]
+    assert told == ["heedful: --out is missing (heedful pretrain --help says more)"]
 
 
 def test_what_is_wrong_with_a_model_or_a_checkpoint_is_said_once(home: Path, start: Started):

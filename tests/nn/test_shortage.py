@@ -42,6 +42,8 @@ def test_what_may_have_other_reasons_is_said_too():
     """A folder whose libraries may not run, say, is told by the loader in the same words."""
     unloaded = ImportError("libx.so: failed to map segment from shared object")
     assert too_small(unloaded) == f"{HOSTS} is too small for this ({unloaded}); end what else uses it"
+    many = ImportError(f"numpy has much to say\n\n{unloaded}\n")
+    assert too_small(many) == too_small(unloaded)
     inferred = MemoryError()
     inferred.__cause__ = RuntimeError("could not create a primitive")
     said = too_small(inferred, "it", "use less")

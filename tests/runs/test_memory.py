@@ -45,8 +45,8 @@ def test_tokens_are_a_power_of_two_that_leaves_a_margin_and_the_optimizers_room(
 
 
 def test_what_to_try_after_a_batch_that_was_too_large():
-    def told(batch: int, length: int, accumulation: int, likely: int, *, tries: bool = False, begun: bool = False):
-        return less_memory(batch, length, accumulation, likely, tries=tries, begun=begun)
+    def told(batch: int, length: int, accumulation: int, likely: int, *, tries: bool = False):
+        return less_memory(batch, length, accumulation, likely, tries=tries, smaller="a smaller --size")
 
     assert told(8192, 128, 3, 2048) == "--batch-tokens 2048 --accumulation 12"
     assert told(8192, 128, 3, 2**20) == "--batch-tokens 4096 --accumulation 6"  # since all was too much
@@ -55,9 +55,8 @@ def test_what_to_try_after_a_batch_that_was_too_large():
     )
     assert told(8192, 512, 1, 256) == "a --length below 512, or a smaller --size"
     assert told(1023, 512, 1, 2**20) == "--batch-tokens 512 --accumulation 2"
-    assert told(512, 512, 1, 2**20, begun=True) == "a --length below 512"
+    assert told(512, 512, 1, 2**20) == "a --length below 512, or a smaller --size"
     assert told(8192, 128, 1, 0) == "a smaller --size"  # which not even its optimizer finds room for
-    assert told(8192, 128, 1, 0, begun=True) == "a smaller model"
 
 
 LIMITED = """

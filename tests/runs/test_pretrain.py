@@ -516,7 +516,7 @@ def test_a_text_of_one_document_is_trained_on_and_told_how_to_hold_some_out(
     changes = {"corpus": (str(text),), "objective__nsp": False, "run__steps": 1}
     assert go(home, tmp_path / "out", text__held_out=share, **changes) == {}
     said = capsys.readouterr().out
-    assert "this text is only one document: separate documents by blank lines" in said
+    assert "this text is only one document: add some; in a file, blank lines separate them" in said
     assert "--held-out" not in said
 
 

@@ -151,8 +151,8 @@ def test_every_document_is_never_held_out(file, tmp_path):
         corpus.held_out_share(TextPart(held_out=0.999999), [file])
     said = tokenizer.make([str(one)], TextPart(held_out=0.999), SMALL, tmp_path / "tokenizer")
     assert said[0].startswith("47 tokens")
-    advice = "whole documents are held out, and this text is only one document: separate documents by blank lines"
-    assert said[1] == f"no document is held out to test on; {advice}"
+    advice = "this text is only one document: add some; in a file, blank lines separate them"
+    assert said[1] == f"no document is held out to test on; whole documents are held out, and {advice}"
     said = shards.make([str(one)], TextPart(held_out=0.999), tmp_path / "tokenizer", tmp_path / "shards")
     assert said.startswith("text: 1 document, ")
     assert "held out: 0 documents, 0 tokens" in said
@@ -166,9 +166,9 @@ def test_every_document_is_never_held_out(file, tmp_path):
         (125, 0.1, "--held-out 0.2 "),
         (29, 0.0, "--held-out 0.2 "),
         (15, 0.1, "--held-out 0.2 "),
-        (14, 0.1, "only 14 documents: separate documents by blank lines"),  # and not half of the text
-        (5, 0.1, "only 5 documents: separate documents by blank lines"),
-        (1, 0.0, "only one document: separate documents by blank lines"),
+        (14, 0.1, "only 14 documents: add some; in a file, blank lines separate them"),  # and not half of the text
+        (5, 0.1, "only 5 documents: add some; in a file, blank lines separate them"),
+        (1, 0.0, "only one document: add some; in a file, blank lines separate them"),
     ],
 )
 def test_a_larger_share_is_named_where_it_helps(documents, share, advice):

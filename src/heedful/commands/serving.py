@@ -1,7 +1,6 @@
 """Commands that put a model on the network, or before somebody's eyes."""
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +8,7 @@ from tyro.conf import FlagCreatePairsOff, Positional
 
 from heedful.arguments import optional, several
 from heedful.commands.output import say, warn
+from heedful.cores import sleep_at_once
 from heedful.errors import UserError
 from heedful.serve.limits import Limits
 
@@ -115,7 +115,7 @@ def share_cores() -> None:
     They would spin, and take the core from the thread that speaks HTTP, or from whatever else runs on the machine:
     then every text takes twice as much of the processor. Where nothing else runs, it makes no difference.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    sleep_at_once()
 
 
 def _origins(cors: tuple[str, ...]) -> list[str]:

@@ -20,7 +20,7 @@ import numpy as np
 from heedful.data.image_files import ENDINGS
 from heedful.data.lines import PACKINGS, lines, packing, reading
 from heedful.data.stored_arrays import Read, StoredArray, read_idx, read_npy, read_npz
-from heedful.errors import UserError
+from heedful.errors import Missing, UserError
 
 NAMES_FILE = "classes.txt"
 """Beside arrays: the names of the classes, one a line, from label 0 on."""
@@ -67,7 +67,7 @@ def find(name: str) -> Found:
         beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.75)
     way_out = f"did you mean {path.parent / near[0]}?" if near else f"name {_KINDS}"
-    raise UserError(f"{name} does not exist; {way_out}")
+    raise Missing(f"{name} does not exist; {way_out}")
 
 
 def in_order(names: Sequence[str]) -> tuple[str, ...]:

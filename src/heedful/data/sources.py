@@ -20,7 +20,7 @@ from heedful.data.flaws import sound
 from heedful.data.lines import CHUNK, KEPT, PACKINGS, Errors, called, lines, reading
 from heedful.data.sentences import split_sentences
 from heedful.data.tables import TABLES, kind, rows
-from heedful.errors import UserError
+from heedful.errors import Missing, UserError
 
 SUFFIXES = tuple(kind + packing for kind in (".txt", ".text", ".md", *TABLES) for packing in ("", *PACKINGS))
 """How the names end that a folder is searched for. A file given by name may end as it likes."""
@@ -106,14 +106,14 @@ def _expand(given: str) -> list[Path]:
             names = sorted(glob.glob(given, recursive=True))  # noqa: PTH207
             if files := [file for name in names if (file := Path(name)).is_file() and not _made_here(file.parent)]:
                 return files
-            raise UserError(f"no file matches {given}; check the pattern and the folder it starts from")
+            raise Missing(f"no file matches {given}; check the pattern and the folder it starts from")
         if not path.parent.is_dir():
-            raise UserError(f"{given} does not exist, nor does the folder {path.parent}; check the path")
+            raise Missing(f"{given} does not exist, nor does the folder {path.parent}; check the path")
         if path.is_symlink():
             raise UserError(f"{given} is a link to a file that is not there; mend the link, or name the file")
         near = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1, cutoff=0.75)
     way_out = f"did you mean {path.parent / near[0]}?" if near else "name a file, a folder or a glob"
-    raise UserError(f"{given} does not exist; {way_out}")
+    raise Missing(f"{given} does not exist; {way_out}")
 
 
 def _made_here(folder: Path) -> bool:

@@ -206,7 +206,7 @@ def load(folder: str | Path) -> Tokenizer:
     except Exception as error:  # `tokenizers` raises nothing narrower
         raise UserError(f"{path} is not a tokenizer ({str(error).splitlines()[0]}); copy or train it again") from None
     what = "neither tokenizer.json nor vocab.txt" if folder.is_dir() else "there is no such folder"
-    raise UserError(f"{folder} has no tokenizer: {what}")
+    raise UserError(f"{folder} has no tokenizer: {what}; name the folder of a model, or of `heedful tokenizer`")
 
 
 def save(tokenizer: Tokenizer, folder: str | Path, max_length: int = 512) -> None:

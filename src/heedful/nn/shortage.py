@@ -39,8 +39,8 @@ def too_small(error: Exception, what: str = "this", way_out: str | None = None) 
     if (whose := short_of_memory(error)) is None:
         return None
     said = error if isinstance(error, ImportError) else error.__cause__
-    if said is not None:  # which may have other reasons
-        what = f"{what} ({said})"
+    if said is not None:  # which may have other reasons; numpy has the words of the loader at the end of many
+        what = f"{what} ({str(said).strip().splitlines()[-1]})"
     usual = "end what else uses it"
     if whose == GPUS:
         usual += " (nvidia-smi names it), or use the device cpu"

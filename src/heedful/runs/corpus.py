@@ -85,7 +85,7 @@ def hold_out_more(documents: int, share: float) -> str:
     if larger:
         return f"--held-out {larger[0]} holds out more"
     count = "only one document" if documents == 1 else f"only {documents} documents"
-    return f"whole documents are held out, and this text is {count}: separate documents by blank lines"
+    return f"whole documents are held out, and this text is {count}: add some; in a file, blank lines separate them"
 
 
 def hold_out_more_of(names: Sequence[str], text: TextPart, found: Shards) -> str:

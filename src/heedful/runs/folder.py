@@ -142,7 +142,7 @@ def reclaim(out: Path, recipe: Any, read: Callable[[Path], Any]) -> None:
     """Take the folder of an interrupted run to go on with the same run, which is noted in it, or is now."""
     require_unfinished(out)
     tables = read_toml(out / RUN_FILE)
-    if how_made(tables, out / RUN_FILE).get("told") not in (None, _digest(tables)):
+    if not tables or how_made(tables, out / RUN_FILE).get("told") not in (None, _digest(tables)):
         raise UserError(
             f"{out / RUN_FILE} was changed after the run began, so it can't be resumed; undo that, "
             "or start a new run in another --out"

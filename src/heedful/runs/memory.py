@@ -46,15 +46,15 @@ def likely_tokens(free: float, parameters: int, of_a_token: float) -> int:
     return 1 << (int(room / of_a_token).bit_length() - 1) if room >= of_a_token else 0
 
 
-def less_memory(batch_tokens: int, length: int, accumulation: int, likely: int, *, tries: bool, begun: bool) -> str:
+def less_memory(batch_tokens: int, length: int, accumulation: int, likely: int, *, tries: bool, smaller: str) -> str:
     """What to type after a batch has turned out too large: what is `likely` to fit, at most half or one sequence.
 
-    A GPU `tries` what fits by itself; a model that has `begun` can't be made smaller.
+    A GPU `tries` what fits by itself; `smaller` says how the model would be.
     """
     tokens = min(max(batch_tokens // 2, length), likely)
     if not likely:
-        return "a smaller model" if begun else "a smaller --size"
+        return smaller
     if tokens < length or batch_tokens == length:
-        return f"a --length below {length}" + ("" if begun else ", or a smaller --size")
+        return f"a --length below {length}, or {smaller}"
     found = ", or --batch-tokens auto, which finds what fits" if tries else ""
     return f"--batch-tokens {tokens} --accumulation {ceil(accumulation * batch_tokens / tokens)}{found}"

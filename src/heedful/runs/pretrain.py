@@ -374,6 +374,9 @@ def _smaller(recipe: Recipe, model: BertForPretraining, training: Sampler, compu
     sharers = 1 if on_gpu else ranks.here or ranks.ranks
     parameters = sum(parameter.numel() for parameter in model.parameters()) // (ranks.ranks if ranks.sharded else 1)
     rate = max(training.mask_rate, recipe.objective.final_mask_rate or 0.0)
+    smaller = "a smaller --vocab-size" if recipe.model.size == "tiny" else "a smaller --size"
+    if recipe.start_from:
+        smaller = "a smaller model"
     token = of_a_token(model.config, training.length, rate, compute)
     return less_memory(
         training.batch_tokens,
@@ -381,5 +384,5 @@ def _smaller(recipe: Recipe, model: BertForPretraining, training: Sampler, compu
         recipe.optimizer.accumulation,
         likely_tokens(free_memory(compute.device, sharers), parameters, token),
         tries=on_gpu and not ranks.sharded,
-        begun=recipe.start_from is not None,
+        smaller=smaller,
     )

@@ -78,7 +78,7 @@ def test_a_share_of_cores_bounds_the_threads_that_multiply(
 @pytest.mark.parametrize(
     ("told", "trains", "serves"),
     [
-        ({}, "1000", "0"),
+        ({}, "5000", "0"),
         ({"OMP_WAIT_POLICY": "active"}, None, None),  # who says how, has their way
         ({"GOMP_SPINCOUNT": "7"}, "7", "0"),
     ],

@@ -5,7 +5,7 @@ import os
 from heedful import container
 
 SPINS = "GOMP_SPINCOUNT"
-"""How often GNU's threads look whether they can go on before they sleep: by default for milliseconds. A thousand
+"""How often GNU's threads look whether they can go on before they sleep: by default for milliseconds. A few thousand
 times are some microseconds, which is enough between the parts of a layer."""
 
 
@@ -24,7 +24,7 @@ def keep_to_share() -> None:
     if cores() < _usable():
         os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault(SPINS, "1000")
+        os.environ.setdefault(SPINS, "5000")
 
 
 def sleep_at_once() -> None:

@@ -154,7 +154,10 @@ def _os_trouble(error: OSError) -> str:
 
 def _fail(message: str, code: int, *, silent: bool = False) -> NoReturn:
     if silent:
-        time.sleep(PATIENCE)  # who speaks for all may be slower, and torchrun would end it if this one went first
+        try:
+            time.sleep(PATIENCE)  # who speaks for all may be slower, and torchrun would end it if this one went first
+        except KeyboardInterrupt:
+            os._exit(code)
     warn(launch.signed(message))
     if not launch.alone():
         # Threads that still wait for a process that has gone would abort this one on its way out, with another code.

@@ -542,6 +542,14 @@ def test_what_all_were_told_wrongly_is_said_once(home: Path, start: Started):
         assert all(line in end.err for end in start(command, command))  # who knows what the other was told?
 
 
+def test_one_that_waits_for_another_to_say_what_is_wrong_is_ended_without_a_word(start: Started):
+    """By Ctrl-C, which goes to all."""
+    patch = "import threading\nend = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))\n"
+    patch += "end.start() if rank == 1 else None"
+    ends = start(["pretrain"], ["pretrain"], patch=patch, TORCHELASTIC_RUN_ID="7")
+    assert [(end.code, bool(end.err)) for end in ends] == [(2, True), (2, False)]
+
+
 SLOW = """
 import os, time
 from heedful.cli import main
